@@ -1,8 +1,8 @@
 """What every test shares: the copy under test, devices, and how nbval compares outputs."""
 
+import functools
 import os
-from collections.abc import Callable, Container
-from functools import partial
+from collections.abc import Container
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,10 +10,10 @@ from pathlib import Path
 # PyTorch read once, when they are imported, wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import dialects
 import executing
+import needs
+import pages
 import pytest
-import stored_results
 
 # What takes longest, in seconds of a processor. Workers begin with these, so that none is
 # left over at the end: xdist hands out a file, or a class, in the order of collection.
@@ -67,7 +67,7 @@ NOT_QUICK = (
     "rehearsal",
     "test_book_build.py",
     "test_nbval_catches.py",
-    "test_notebook_pairs.py",
+    "test_notebooks.py",
     "test_packaging.py",
 )
 
@@ -75,7 +75,8 @@ ROOT = Path(__file__).resolve().parent
 
 
 class StoredOutputs(Container):
-    """What nbval leaves out of a comparison: all but the text that tools/notebooks.py stores."""
+    """What nbval leaves out of a comparison: all but text. Pictures are stored as PNG, and made by
+    cells as SVG; `make book CLEAN=1` compares those."""
 
     stored = ("data", "text/plain", "stdout")
 
@@ -85,20 +86,12 @@ class StoredOutputs(Container):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file():
-    """Have nbval compare stored kinds of output only: pictures and HTML are not in the files. What
-    is stored in notebooks/import_nki was printed in `import nki`."""
+    """Have nbval compare text only."""
     collectors = yield
     for collector in collectors:
         if hasattr(collector, "skip_compare"):
             collector.skip_compare = StoredOutputs()
-            if collector.path.parent.name == dialects.FOLDER:
-                collector.setup = partial(_set_up_in_nki, collector.setup)
     return collectors
-
-
-def _set_up_in_nki(setup: Callable[[], None]) -> None:
-    with dialects.started_in(dialects.NKI):
-        setup()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -134,28 +127,31 @@ def pytest_configure() -> None:
 
 def longest_first(items: list[pytest.Item]) -> None:
     """Put what LONGEST names first, and of the notebooks those that take longest."""
-    seconds = executing.page_seconds()
+    took = executing.page_seconds().items()
+    seconds = {Path(page).name: max(of.values()) for page, of in took}
 
     def rank(item: pytest.Item) -> tuple[int, float]:
         at = next((at for at, name in enumerate(LONGEST) if name in item.nodeid), len(LONGEST))
-        return at, -seconds.get(f"notebooks/{item.path.stem}", 0.0)
+        return at, -seconds.get(item.path.stem, 0.0)
 
     items.sort(key=rank)  # a stable sort: tests of a file and cells of a page stay in their order
+
+
+@functools.cache
+def _lacking(notebook: Path) -> str:
+    """What a notebook of a page needs and this machine lacks; "" for another notebook."""
+    if notebook.parents[1] != ROOT / "notebooks":
+        return ""
+    return needs.missing(pages.named(notebook), notebook.parent.name)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what is marked `neuron` unless --neuron is given, and notebooks that need a compiler, a
     framework or the simulator on a machine without."""
     longest_first(items)
-    stored = {}
-    for page, need in stored_results.stored_pages(ROOT).items():
-        for dialect in dialects.runs(ROOT / f"{page}.md"):
-            stored[dialects.stored(ROOT / f"{page}.md", dialect)] = need
-    for page, dialect in stored_results.stored_runs(ROOT):
-        stored[dialects.stored(ROOT / f"{page}.md", dialect)] = dialects.MARKS[dialect]
     skip = pytest.mark.skip(reason="runs on a Neuron instance: make test-neuron")
     for item in items:
-        if need := stored.get(item.path):
+        if item.path.suffix == ".ipynb" and (need := _lacking(item.path)):
             item.add_marker(pytest.mark.skip(reason=f"needs: {need}"))
         if item.get_closest_marker("neuron") and not config.getoption("--neuron"):
             item.add_marker(skip)

@@ -103,6 +103,13 @@ def _choose() -> tuple[str, str, str]:
             "the book are in neuronxcc.nki, and run with this SDK."
         )
     is_newer = newer and (not older or release >= _FIRST_COMPILER_OF_NKI)
+    if wanted == "neuronxcc" and is_newer:
+        raise ImportError(
+            f"NKI_DIALECT=neuronxcc, and the Neuron SDK here (neuronx-cc {version}) compiles "
+            "kernels of `import nki` only: SDK 2.29 was the last for neuronxcc.nki. The book has "
+            "each page in `import nki`, too; or run this in the simulator: start with "
+            "NKI_BACKEND=nkisim PJRT_DEVICE=CPU JAX_PLATFORMS=cpu."
+        )
     dialect = wanted or DIALECTS[is_newer]
     # An SDK that is there but does not import is an error to see, not one to work around.
     module = "neuronxcc.nki" if dialect == "neuronxcc" else "nki"

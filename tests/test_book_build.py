@@ -9,16 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import check_book
-import executed
+import digests
 import executing
-import jupytext
-import nbformat
+import needs
+import pages
 import pytest
-import stored_results
-from jupyter_cache import get_cache
+
+import results
 
 ROOT = Path(__file__).resolve().parent.parent
-COMPILING = stored_results.NEEDS[stored_results.COMPILER][0]
+COMPILING = "notebooks/giou_cpp"
 
 PAGE = """\
 ---
@@ -37,9 +37,7 @@ Text, a formula $a_i$ and LINK.
 
 ```{code-cell} ipython3
 import sys
-sys.path.insert(0, "..")
-from kernels import value
-print(f"the value is {value}")
+print(f"the value is {40 + 1}")
 ```
 """
 
@@ -57,41 +55,126 @@ def book(tmp_path: Path) -> Path:
     (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: book/page\n")
     (tmp_path / "book/references.bib").write_text("")
     (tmp_path / "book/page.md").write_text(PAGE.replace("LINK", "no link"))
-    (tmp_path / "kernels").mkdir()
-    stand_in = '"""The book\'s NKI kernels: one number."""\nvalue = 41\n'
-    (tmp_path / "kernels/__init__.py").write_text(stand_in)
     return tmp_path
 
 
-def build(book: Path, **variables: str) -> tuple[int, str]:
+def build(book: Path, *options: str, **variables: str) -> tuple[int, str]:
     """Run the tool behind `make book`; return its exit status and what it printed."""
-    command = [sys.executable, "tools/build_book.py"]
-    environment = os.environ | variables
+    command = [sys.executable, "tools/build_book.py", *options]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
     run = subprocess.run(command, cwd=book, env=environment, capture_output=True, text=True)
     return run.returncode, run.stdout + run.stderr
 
 
+def store(book: Path, **variables: str) -> None:
+    """Run the tool behind `make notebooks`."""
+    command = [sys.executable, "tools/notebooks.py"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
+    subprocess.run(command, cwd=book, env=environment, check=True, capture_output=True)
+
+
+def change(page: Path, old: str, new: str) -> None:
+    text = page.read_text()
+    assert old in text
+    page.write_text(text.replace(old, new))
+
+
 def test_a_broken_page_fails_every_time(book: Path) -> None:
     page = book / "book/page.md"
-    broken = PAGE.replace("LINK", "[a link](nowhere.md)")
-    page.write_text(broken.replace("print(", "print('to standard error', file=sys.stderr)\nprint("))
+    page.write_text(PAGE.replace("LINK", "[a link](nowhere.md)"))
     for _ in range(2):
         status, report = build(book)
         assert status != 0, report
-        assert "nowhere.md" in report
-
         end = report[report.index("and this is why:") :]
         assert "nowhere.md" in end, report
-        assert "book/page.md wrote to standard error:\nto standard error" in end
-        assert "error: warnings: 2, see above" in end
+        assert "error: warnings: 1, see above" in end
 
-    page.write_text(PAGE.replace("LINK", "no link").replace("print(", "assert not ("))
+    change(page, "print(", "assert not (")
+    for _ in range(2):
+        status, report = build(book)
+        assert status != 0, report
+        assert "==> book/page (nki)\n" in report
+        assert 'assert not (f"the value is {40 + 1}")' in report
+        assert "AssertionError" in report
+
+    change(page, "assert not (", "print('careful', file=sys.stderr); print(")
     status, report = build(book)
     assert status != 0, report
-    end = report[report.index("==> book/page\n") :]
-    assert 'assert not (f"the value is {value}")' in end
-    assert "AssertionError" in end
-    assert "a cell raised in book/page:" in end
+    assert "it wrote to standard error:\ncareful" in report
+
+
+def test_a_page_is_executed_when_its_code_changes(book: Path) -> None:
+    page, site = book / "book/page.md", book / "_build/html/book/page.html"
+    status, report = build(book)
+    assert status == 0, report
+    assert "executing 2 notebooks, 2 at a time: about" in report or os.cpu_count() == 1
+    assert "[ 2/2]" in report
+    assert "the value is 41" in site.read_text()
+    assert "<math" in site.read_text()
+    assert re.search(r"Executed on 2\d{3}-\d\d-\d\d, with Python 3\.\d+", site.read_text())
+    for dialect in pages.DIALECTS:
+        name = f"notebooks/{dialect}/page.ipynb"
+        assert (book / "_build/html/_sources" / name).read_text() == (book / name).read_text()
+    assert "_sources/notebooks/nki/page.ipynb" in site.read_text()
+
+    assert build(book, "--changed") == (0, "\n")
+    status, report = build(book)
+    assert (status, "nothing changed" in report) == (0, True), report
+    change(page, "Text,", "Other text,")
+    status, report = build(book)
+    assert status == 0, report
+    assert "executing" not in report
+    assert "Other text" in site.read_text()
+
+    change(page, "40 + 1", "40 + 2")
+    assert build(book, "--changed") == (0, "book/page\n")
+    status, report = build(book)
+    assert status == 0, report
+    assert "changed since they were executed: book/page" in report
+    assert "the value is 42" in site.read_text()
+
+
+def test_executing_all_fails_where_that_gives_something_else(book: Path) -> None:
+    page = book / "book/page.md"
+    change(page, "40 + 1", "__import__('os').environ['VALUE']")
+    store(book, VALUE="41")
+
+    before = {path: path.read_bytes() for path in book.glob("results/*/*")}
+    status, report = build(book, "--clean", VALUE="41")
+    assert status == 0, report
+    status, report = build(book, "--clean", VALUE="42")
+    assert status == 1, report
+    assert "-stdout: the value is 41" in report
+    assert "+stdout: the value is 42" in report
+    assert "make notebooks CLEAN=1" in report
+    assert {path: path.read_bytes() for path in book.glob("results/*/*")} == before
+
+    notebook = book / "notebooks/nki/page.ipynb"
+    change(notebook, "the value is 41", "the value is 43")
+    status, report = build(book, "--clean", VALUE="41")
+    assert status == 1, report
+    assert "notebooks/nki/page.ipynb is not what its page and its result make" in report
+
+
+def test_what_cannot_run_here_is_shown_as_it_was_stored(book: Path) -> None:
+    """A page that compiles, on a machine without a compiler."""
+    page = book / f"{COMPILING}.md"
+    page.parent.mkdir()
+    # Other code than the first page's: MyST-NB knows notebooks by their code.
+    text = PAGE.replace("print(", '# custom_op.load(\nprint("compiled", ')
+    page.write_text(text.replace("LINK", "no link"))
+    toc = f"format: jb-book\nroot: book/page\nchapters:\n- file: {COMPILING}\n"
+    (book / "_toc.yml").write_text(toc)
+    status, report = build(book, CXX="no-such-compiler")
+    assert status == 1, report
+    assert f"{COMPILING} is to be executed, and needs C++ compiler" in report
+
+    store(book, CXX=sys.executable)
+    status, report = build(book, "--clean", CXX="no-such-compiler")
+    assert status == 0, report
+    assert f"no C++ compiler here: {COMPILING} (nki) is shown as it was stored" in report
+    assert "executing 2 notebooks" in report
+    assert "compiled the value is 41" in (book / f"_build/html/{COMPILING}.html").read_text()
 
 
 def test_what_remains_is_guessed_from_what_is_done() -> None:
@@ -102,112 +185,29 @@ def test_what_remains_is_guessed_from_what_is_done() -> None:
     assert executing.Progress({"a": 5.0, "b": 5.0, "c": 5.0}, 8).left() == 5.0
 
 
-@pytest.fixture
-def compiling(book: Path) -> Path:
-    """The same book with a page that needs a compiler, whose .ipynb stores another output."""
-    page = book / f"{COMPILING}.md"
-    page.parent.mkdir()
-    # Other code than the first page's: the cache knows notebooks by their code.
-    page.write_text((book / "book/page.md").read_text().replace("the value is", "compiled:"))
-    (book / "_toc.yml").write_text(
-        f"format: jb-book\nroot: book/page\nchapters:\n- file: {COMPILING}\n"
-    )
-    twin = jupytext.read(page, fmt="md:myst")
-    (code,) = (cell for cell in twin.cells if cell.cell_type == "code")
-    code.execution_count = 1
-    code.outputs = [nbformat.v4.new_output("stream", name="stdout", text="the stored value\n")]
-    nbformat.write(twin, page.with_suffix(".ipynb"))
-    return book
+def test_what_a_page_needs_is_read_from_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [needs.TORCH, needs.TORCH_XLA, needs.JAX]
+    assert [need for need in both if need in needs.of("notebooks/add_torch", "nki")] == both
+    assert needs.of("notebooks/add_jax", "nki") == (needs.JAX,)
+    assert needs.COMPILER in needs.of(COMPILING, "neuronxcc")
+    assert needs.of("book/first_kernel", "nki") == (needs.SIMULATOR,)
 
-
-def test_results_are_those_of_the_machine_that_is_there(compiling: Path) -> None:
-    site = compiling / "_build/html"
-    needy, other = site / f"{COMPILING}.html", site / "book/page.html"
-    status, report = build(compiling, CXX="no-such-compiler")
-    assert status == 0, report
-    assert "executing 1 pages, 1 at a time: about" in report
-    assert "[ 1/1]" in report
-    assert "the value is 41" in other.read_text()
-    assert "<math" in other.read_text()
-    assert "no C++ compiler" not in other.read_text()
-    assert "shows stored results" in report
-    assert "the stored value" in needy.read_text()
-    assert "no C++ compiler where this site was built" in needy.read_text()
-
-    status, report = build(compiling, CXX="no-such-compiler")
-    assert (status, "nothing changed" in report) == (0, True), report
-
-    # With a compiler the page is executed: nothing stored is left over.
-    status, report = build(compiling, CXX=sys.executable)
-    assert status == 0, report
-    assert "compiled: 41" in needy.read_text()
-    assert "no C++ compiler" not in needy.read_text()
-
-
-def test_stored_results_are_those_of_the_page(compiling: Path) -> None:
-    page = compiling / f"{COMPILING}.md"
-    page.write_text(page.read_text().replace("compiled:", "it is"))
-    with pytest.raises(ValueError, match=r"different code.*make notebooks"):
-        stored_results.put_into_cache(page, compiling / "cache")
-
-
-CELL = re.compile(r"^```\{code-cell\}.*?^```", re.DOTALL | re.MULTILINE)
-
-
-@pytest.mark.parametrize(
-    ("need", "uses"),
-    [
-        (stored_results.COMPILER, ("custom_op.load(", "cpp_extension", "kernels.rmsnorm.ffi")),
-        (stored_results.TORCH_XLA, ("torch_hlo(", "import torch_xla", "from torch_xla")),
-        (stored_results.JAX, ("jax_hlo(", "import jax", "from jax")),
-        (stored_results.TODAYS, ("\nimport nki\n",)),
-    ],
-)
-def test_every_page_that_needs_something_is_known(need: str, uses: tuple[str, ...]) -> None:
-    sources = [*(ROOT / "notebooks").glob("*.md"), *(ROOT / "book").glob("*.md")]
-    found = {
-        path.relative_to(ROOT).with_suffix("").as_posix()
-        for path in sources
-        if any(name in cell for cell in CELL.findall(path.read_text()) for name in uses)
-    }
-    # The book is not built without these, but notebooks are tested.
-    if need in (stored_results.JAX, stored_results.TODAYS):
-        found = {page for page in found if page.startswith("notebooks/")}
-    if need == stored_results.TODAYS:  # pages in both dialects run with either SDK
-        found -= set(stored_results.IN_BOTH)
-    assert found == set(stored_results.NEEDS[need])
-
-
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", sys.executable)
-    for need, module in ((stored_results.TORCH_XLA, "torch_xla"), (stored_results.JAX, "jax")):
-        there = {"torch_xla", "jax"} - {module}
-        monkeypatch.setattr(stored_results, "find_spec", lambda n, t=there: n in t or None)
-        stored = stored_results.stored_pages(ROOT)
-        assert set(stored) == set(stored_results.NEEDS[need])
-        assert set(stored.values()) == {need}
-    monkeypatch.setattr(stored_results.kernels, "backend", "neuronxcc")
-    assert stored_results.SIMULATOR in stored_results.missing()
-    monkeypatch.setattr(stored_results, "find_spec", lambda n: n == "jax" or None)
-    stored = stored_results.stored_pages(ROOT)
-    assert "notebooks/custom_call_jax" not in stored  # uses torch_xla in the simulator's cells
-    assert stored["notebooks/add_torch"] == stored_results.TORCH_XLA
+    monkeypatch.setattr(needs, "find_spec", lambda name: name != "torch_xla" or None)
+    assert needs.missing("notebooks/add_torch") == needs.TORCH_XLA
+    assert needs.missing("notebooks/add_jax") == ""
+    assert needs.missing(COMPILING) in ("", needs.TORCH_XLA)
     monkeypatch.setenv("CXX", "no-such-compiler")
-    assert stored_results.stored_pages(ROOT)["notebooks/giou_cpp"] == stored_results.COMPILER
-    assert stored_results.stored_pages(ROOT)["notebooks/moving"] == stored_results.TODAYS
-    monkeypatch.setattr(stored_results.kernels, "dialect", "nki")
-    monkeypatch.setattr(stored_results, "find_spec", lambda n: n == "jax" or None)
-    stored = stored_results.stored_pages(ROOT)
-    assert "notebooks/moving" not in stored
-    older = stored_results.NEEDS[stored_results.OLDER][0]
-    assert stored[older] == stored_results.OLDER
-    both = stored_results.IN_BOTH[0]
-    assert stored.get(both) != stored_results.OLDER
-    monkeypatch.setattr(stored_results, "find_spec", lambda n: True)
-    stored, runs = stored_results.stored_pages(ROOT), stored_results.stored_runs(ROOT)
-    assert runs
-    assert {dialect for _, dialect in runs} == {"neuronxcc"}
-    assert not {page for page, _ in runs} & set(stored)
+    assert needs.missing(COMPILING) == needs.COMPILER
+
+    monkeypatch.setattr(needs.kernels, "backend", "neuronxcc")  # on a device
+    monkeypatch.setattr(needs.kernels, "dialect", "nki")
+    monkeypatch.setattr(needs, "find_spec", lambda name: True)
+    assert needs.missing("notebooks/add_torch", "nki") == ""
+    assert needs.missing("notebooks/add_torch", "neuronxcc") == "SDK for neuronxcc.nki"
+    assert needs.missing("notebooks/tuning", "nki") == needs.SIMULATOR
+    # Its cells with PyTorch are for the simulator.
+    assert needs.TORCH_XLA not in needs.of("notebooks/custom_call_jax", "nki")
 
 
 def test_digest_sees_content_names_and_nothing_else(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_digest_sees_content_names_and_nothing_else(tmp_path: Path) -> None:
     seen = set()
 
     def changed() -> bool:
-        digest = executed.digest(("kernels", "missing"), tmp_path)
+        digest = digests.digest(("kernels", "missing"), tmp_path)
         new = digest not in seen
         seen.add(digest)
         return new
@@ -233,45 +233,8 @@ def test_digest_sees_content_names_and_nothing_else(tmp_path: Path) -> None:
     assert not changed()
 
 
-def test_a_change_of_code_forgets_all_and_of_exercises_one_page(
-    monkeypatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(executed, "ROOT", tmp_path)
-    monkeypatch.setattr(executed, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(executed, "CACHE_KEY", tmp_path / "cache/key")
-    pages = ["notebooks/a", "notebooks/b"]
-    sources = [tmp_path / f"{page}.md" for page in pages]
-    for folder in ("notebooks", "kernels", *executed.EXERCISES):
-        (tmp_path / folder).mkdir(parents=True)
-    for source in sources:
-        source.write_text(PAGE.replace("the value", source.stem))
-        nbformat.write(jupytext.read(source, fmt="md:myst"), source.with_suffix(".ipynb"))
-
-    def execute() -> None:
-        assert not executed.forget_what_is_old(pages)
-        cache = get_cache(executed.CACHE)
-        for source in sources:
-            cache.add_nb_to_project(str(source), read_data={"name": "myst_nb_md", "type": "plugin"})
-            stored_results.put_into_cache(source, executed.CACHE)
-        assert set(executed.current(sources)) == set(sources)
-
-    def there() -> list[str]:
-        return [source.stem for source in executed.current(sources)]
-
-    assert there() == []
-    execute()
-    for folder in executed.EXERCISES:
-        (tmp_path / folder / "a.py").write_text("1")
-        assert there() == ["b"]
-        assert not executed.forget_what_is_old(pages)
-        assert there() == ["b"]
-        execute()
-    sources[1].write_text(sources[1].read_text().replace("print(", "print(1, "))
-    assert there() == ["a"]
-    (tmp_path / "kernels/a.py").write_text("1")
-    assert there() == []
-    assert executed.forget_what_is_old(pages)
-    assert there() == []
+def test_every_page_has_a_result() -> None:
+    assert results.missing() == [], "run: make notebooks"
 
 
 # The check of the site, one defect at a time.

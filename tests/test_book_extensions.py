@@ -6,16 +6,16 @@ import re
 import warnings
 from pathlib import Path
 
-import nbformat
 import notebook_download
 import numpy as np
+import pages
 import pytest
 import reference_neuronxcc
 import reference_nki
-import stored_note
-import stored_results
 from reading_paths import following
 
+import notebooks
+import results
 from nkibook.facts import documented
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,33 +45,6 @@ def test_next_passes_over_the_other_framework() -> None:
 def test_two_pages_of_one_framework_are_no_pair() -> None:
     assert following("trn2", ["trn2", "call_jax", "primitives_jax", "cpp"]) == ["call_jax"]
     assert following("cpp", ["cpp", "primitives_jax", "call_jax"]) == ["primitives_jax"]
-
-
-def read(text: str) -> str:
-    return notebook_download.plain(text, ROOT / "notebooks/add_torch.md", {"timing": "Time"}.get)
-
-
-def test_roles_become_words() -> None:
-    assert read("See {doc}`timing`, {doc}`this </book/x>`.") == "See *Time*, *this*."
-    assert read("A {term}`tile`, {term}`tiles <tile>` {cite}`aws`.") == "A tile, tiles [aws]."
-
-
-def test_included_sources_are_written_out() -> None:
-    path = "../kernels/add/neuronxcc.py"
-    text = read(
-        f"````{{dropdown}} Solution\n```{{literalinclude}} {path}\n"
-        ":pyobject: nki_tensor_add_kernel\n:emphasize-lines: 2\n```\n````"
-    )
-    assert text.startswith("<details><summary>Solution</summary>\n\n```python\n@nki.jit\n")
-    assert "nl.store(c_output[rows, cols]" in text
-
-
-def test_no_downloaded_notebook_has_raw_markup() -> None:
-    for twin in sorted((ROOT / "notebooks").glob("*.ipynb")):
-        for cell in nbformat.read(twin, as_version=4).cells:
-            if cell.cell_type == "markdown":
-                text = notebook_download.plain(cell.source, twin, str)
-                assert not re.search(r"\{[\w-]+\}`|`{3,}\{|:{3,}", text), (twin.name, text)
 
 
 @pytest.fixture(scope="module")
@@ -190,5 +163,69 @@ def test_names_that_are_links_have_an_entry_to_go_to(nki_entries: dict[str, str]
     assert set(re.findall(r'href="#([^"]+)"', tables)) <= indexed
 
 
-def test_a_page_of_stored_results_says_what_to_do() -> None:
-    assert set(stored_note.REMEDIES) == set(stored_results.NEEDS)
+URLS = """\
+[project]
+name = "a"
+version = "1.0"
+[project.urls]
+Homepage = "https://book.example/"
+Repository = "https://github.com/someone/somewhere"
+"""
+
+
+class App:
+    """What the extension asks of Sphinx."""
+
+    def __init__(self, folder: Path) -> None:
+        self.srcdir, self.outdir = str(folder), str(folder / "out")
+
+
+def test_a_page_offers_the_notebook_of_each_dialect(tmp_path: Path) -> None:
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book/page.md").write_text("# A\n\n```{code-cell} python\n1\n```\n")
+    for dialect in ("neuronxcc", "nki"):
+        (tmp_path / f"notebooks/{dialect}").mkdir(parents=True)
+        (tmp_path / f"notebooks/{dialect}/page.ipynb").write_text(dialect)
+    context: dict = {"header_buttons": []}
+    app = App(tmp_path)
+    notebook_download.offer_notebook(app, "book/page", "", context, object())
+    notebook_download.add_colab(app, "book/page", "", context, object())
+    for dialect in ("neuronxcc", "nki"):
+        assert (tmp_path / f"out/_sources/notebooks/{dialect}/page.ipynb").read_text() == dialect
+    assert context["ipynb_source"] == "notebooks/nki/page.ipynb"
+    assert 'content="neuronxcc nki"' in context["metatags"]  # which dialect.js reads
+    assert context["header_buttons"] == []
+
+
+def test_addresses_come_from_one_place(tmp_path: Path) -> None:
+    assert (pages.site(tmp_path), pages.repository(tmp_path)) == (None, None)
+    folder = tmp_path / "named"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(URLS)
+    assert pages.site(folder) == "https://book.example"
+    opened = "https://colab.research.google.com/github/someone/somewhere"
+    colab = f"{opened}/blob/main/notebooks/nki/a.ipynb"
+    assert pages.colab("notebooks/nki/a.ipynb", folder) == colab
+    context: dict = {"header_buttons": [], "ipynb_source": "notebooks/nki/a.ipynb"}
+    notebook_download.add_colab(App(folder), "book/a", "", context, object())
+    assert [button["url"] for button in context["header_buttons"]] == [colab]
+
+
+def test_a_notebook_leads_to_the_site_where_that_has_an_address(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(URLS)
+    toc = "format: jb-book\nroot: book/page\nchapters:\n- file: book/setup\n"
+    (tmp_path / "_toc.yml").write_text(toc)
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book/setup.md").write_text("# Set up\n")
+    text = "# A\n\n{doc}`setup`, {term}`launch overhead`.\n\n```{code-cell} python\n1\n```\n"
+    (tmp_path / "book/page.md").write_text(text)
+    result = results.Result("", [[]])
+    cells = notebooks.make("book/page", "nki", result, tmp_path).cells
+    opening, setup, *_ = (cell.source for cell in cells)
+    assert "[Set up](https://book.example/book/setup.html)" in opening
+    assert "(https://book.example/book/glossary.html#term-launch-overhead)" in opening
+    assert "(https://book.example/book/page.html?dialect=nki)" in opening
+    assert "(../neuronxcc/page.ipynb)" in opening
+    assert "in Colab](https://colab.research.google.com/github/someone/" in opening
+    wheel = "https://book.example/nki_book-1.0-py3-none-any.whl"
+    assert f'%pip install --quiet "nki-book[notebook] @ {wheel}"' in setup

@@ -1,20 +1,21 @@
-"""Pages in both dialects: which they are, how their two results become one page of the site."""
+"""Pages in both dialects: which they are, how their results become one page of the site."""
 
 from __future__ import annotations
 
 import re
+from io import StringIO
 from pathlib import Path
 
 import dialects
 import nbformat
-import notebook_download
+import pages
 import pytest
-from dialects import NEURONXCC, NKI
 from docutils import nodes
-from myst_nb.core.read import read_myst_markdown_notebook
+from sphinx.application import Sphinx
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted(path for folder in ("book", "notebooks") for path in (ROOT / folder).glob("*.md"))
+import results
+
+PAGES = [pages.source(page) for page in pages.in_order()]
 
 PAGE = """\
 ---
@@ -56,13 +57,18 @@ print(x)
 """
 
 
-def executed(*texts: str) -> nbformat.NotebookNode:
-    """The page with one text printed by each cell."""
-    notebook = read_myst_markdown_notebook(PAGE)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    for cell, text in zip(code, texts, strict=True):
-        cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=text)]
-    return notebook
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book/page.md").write_text(PAGE)
+    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: book/page\n")
+    return tmp_path
+
+
+def executed(*texts: str, day: str = "2026-01-01") -> results.Result:
+    """A result of a page whose code cells print one text each."""
+    outputs = [[nbformat.v4.new_output("stream", name="stdout", text=text)] for text in texts]
+    return results.Result("", outputs, day, "0123abcd", "3.12.1")
 
 
 def shown(notebook: nbformat.NotebookNode) -> list[tuple[str, list[str], str]]:
@@ -74,80 +80,82 @@ def shown(notebook: nbformat.NotebookNode) -> list[tuple[str, list[str], str]]:
     ]
 
 
-def test_a_page_is_in_both_dialects_where_a_cell_says_so(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(PAGE)
-    assert dialects.runs(page) == (NEURONXCC, NKI)
-    page.write_text(PAGE.replace("# import nki,", "#").replace("# neuronxcc.nki", "#"))
-    assert dialects.runs(page) == (NEURONXCC,)
-    page.write_text("# Title\n\n# import nki\n")
-    assert dialects.runs(page) == (NEURONXCC,)
+def merged(root: Path, first: results.Result, second: results.Result):
+    return dialects.merge("book/page", {"neuronxcc": first, "nki": second}, root)
 
 
-def test_cells_and_outputs_of_a_dialect_are_tagged() -> None:
-    first = executed("at 0x7f0000000001", "a", "Not run", "1")
-    second = executed("at 0x7f0000000002", "Not run", "b", "2")
-    _, merged = dialects.merge(PAGE, first, second)
-    of_neuronxcc, of_nki = dialects.TAGS[NEURONXCC], dialects.TAGS[NKI]
-    assert shown(merged) == [
-        ('print("shared")', ["hide-input"], "at 0x7f0000000001"),
-        ('x = "````"', [of_neuronxcc], "a"),
-        ("# simulator only: a reason\nx = 2", ["exercise", of_nki], "b"),
+def test_a_page_is_in_both_dialects_unless_it_names_one(root: Path) -> None:
+    page = root / "book/page.md"
+    assert pages.dialects("book/page", root) == ("neuronxcc", "nki")
+    page.write_text(PAGE.replace("---\n", "---\ndialect: nki\n", 1))
+    assert pages.dialects("book/page", root) == ("nki",)
+    page.write_text(PAGE.replace("---\n", "---\ndialect: nki06\n", 1))
+    with pytest.raises(ValueError, match="nki06"):
+        pages.dialects("book/page", root)
+    page.write_text("# Title\n\nNo cells.\n")
+    assert pages.dialects("book/page", root) == ()
+
+
+def test_pages_of_one_dialect_have_no_cells_of_the_other() -> None:
+    found = {page: pages.dialects(page) for page in pages.in_order()}
+    only = {page: there[0] for page, there in found.items() if len(there) == 1}
+    assert only
+    for page, dialect in only.items():
+        cells = [cell for cell in pages.cells(page) if cell.cell_type == "code"]
+        assert pages.code(page, dialect) == cells
+
+
+def test_cells_and_outputs_of_a_dialect_are_tagged(root: Path, monkeypatch) -> None:
+    first, second = executed("a", "b", "1"), executed("a", "c", "2")
+    _, notebook = merged(root, first, second)
+    of_first, of_second = dialects.TAGS["neuronxcc"], dialects.TAGS["nki"]
+    assert shown(notebook) == [
+        ('print("shared")', ["hide-input"], "a"),
+        ('x = "````"', [of_first], "b"),
+        ("# simulator only: a reason\nx = 2", ["exercise", of_second], "c"),
         ("print(x)", ["hide-input", "remove-output"], ""),
-        ("print(x)", ["remove-input", of_neuronxcc], "1"),
-        ("print(x)", ["remove-input", of_nki], "2"),
+        ("print(x)", ["remove-input", of_first], "1"),
+        ("print(x)", ["remove-input", of_second], "2"),
     ]
-    assert merged.cells[-1].metadata["mystnb"]["image"]["alt"] == "A picture"
-    _, merged = dialects.merge(PAGE, first, second, whole=True)
-    assert shown(merged)[1:3] == [
-        ('# neuronxcc.nki \nx = "````"', [], "a"),
-        ("# import nki, simulator only: a reason \nx = 2", ["exercise"], "b"),
+    drawn = [cell for cell in notebook.cells if cell.source == "print(x)"]
+    assert all(cell.metadata["mystnb"]["image"]["alt"] == "A picture" for cell in drawn)
+    monkeypatch.setattr(dialects, "SHOWN_WHOLE", ("book/page",))
+    assert shown(merged(root, first, second)[1])[1:3] == [
+        ('# neuronxcc.nki\nx = "````"', [], "b"),
+        ("# import nki, simulator only: a reason\nx = 2", ["exercise"], "c"),
     ]
-    # The cache of executed pages knows a page by its cells.
-    assert [source for source, *_ in shown(merged)] != [c.source for c in first.cells]
 
 
-def test_outputs_that_agree_are_shown_once_however_they_were_cut() -> None:
-    first, second = executed("1\n2\n", "", "", "3"), executed("1\n2\n", "", "", "3")
-    cell = second.cells[1]
-    cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=t) for t in ("1\n", "2\n")]
-    text, merged = dialects.merge(PAGE, first, second)
-    assert len(shown(merged)) == 4
+def test_outputs_that_agree_are_shown_once(root: Path) -> None:
+    text, notebook = merged(root, executed("1\n", "", "3"), executed("1\n", "", "3"))
+    assert len(shown(notebook)) == 4
     assert text.startswith("---\nkernelspec:\n  name: python3\n---\n")
 
 
-def test_a_measured_time_is_shown_once() -> None:
+def test_a_measured_time_is_shown_once(root: Path) -> None:
     """Two runs differ by chance, which would read as an effect of the dialect."""
-    first, second = executed("", "", "", "1.2 ms"), executed("", "", "", "1.3 ms")
-    assert len(shown(dialects.merge(PAGE, first, second)[1])) == 6
-    for page in (first, second):
-        page.cells[-1].metadata["tags"].append(dialects.MEASURED)
-    measured = PAGE.replace("[hide-input]\n---", "[hide-input, measured]\n---")
-    _, merged = dialects.merge(measured, first, second)
-    assert shown(merged)[-1] == ("print(x)", ["hide-input", "measured"], "1.2 ms")
-    assert len(shown(merged)) == 4
+    runs = executed("", "", "1.2 ms"), executed("", "", "1.3 ms")
+    assert len(shown(merged(root, *runs)[1])) == 6
+    page = root / "book/page.md"
+    page.write_text(PAGE.replace("[hide-input]\n---", f"[hide-input, {dialects.MEASURED}]\n---"))
+    _, notebook = merged(root, *runs)
+    assert shown(notebook)[-1] == ("print(x)", ["hide-input", "measured"], "1.2 ms")
+    assert len(shown(notebook)) == 4
 
 
-def test_results_of_another_page_are_refused() -> None:
-    with pytest.raises(ValueError, match="differ"):
-        dialects.merge(PAGE.replace('"shared"', '"other"'), executed(*"abcd"), executed(*"abcd"))
+def test_a_page_says_when_and_with_what_it_was_executed(root: Path) -> None:
+    both = executed("1", "", "3")
+    said = "Executed on 2026-01-01, at commit 0123abcd, with Python 3.12.1."
+    assert merged(root, both, both)[0].count(said) == 1
+    text, _ = merged(root, both, executed("1", "", "3", day="2026-01-02"))
+    assert f'<span class="dialect dialect-neuronxcc">{said}</span>' in text
+    assert '<span class="dialect dialect-nki">Executed on 2026-01-02' in text
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_merged_page_is_the_page(page: Path) -> None:
-    """Whatever stands in it, but for marks, and cells that are there for their outputs."""
-    if "{code-cell}" not in (text := page.read_text()):
-        pytest.skip("no cells")
-    before = read_myst_markdown_notebook(text)
-    merged, _ = dialects.merge(text, before, read_myst_markdown_notebook(text))
-    after = read_myst_markdown_notebook(merged)
-    for cell, other in zip(before.cells, after.cells, strict=True):
-        is_code = cell.cell_type == "code"
-        own = is_code and dialects.dialect_of(cell.source)
-        wanted = dialects.without_mark(cell.source) if own else cell.source
-        assert (other.cell_type, other.source.strip()) == (cell.cell_type, wanted.strip())
-        added = set(other.metadata.get("tags", [])) - set(cell.metadata.get("tags", []))
-        assert added == ({dialects.TAGS[str(own)]} if own else set())
+def test_results_of_another_page_are_refused(root: Path) -> None:
+    for texts in (("1", "2"), ("1", "2", "3", "4")):
+        with pytest.raises(ValueError, match="outputs of another page"):
+            merged(root, executed("1", "2", "3"), executed(*texts))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -170,9 +178,6 @@ def test_words_of_a_dialect_end_where_they_should(page: Path) -> None:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory):
     """Read a page of MyST with the extension: the page's nodes, and what was warned of."""
-    from io import StringIO
-
-    from sphinx.application import Sphinx
 
     def read(text: str) -> tuple[nodes.document, str]:
         folder = tmp_path_factory.mktemp("site")
@@ -214,17 +219,8 @@ def test_a_heading_in_a_block_is_refused(site) -> None:
 
 
 def test_a_page_in_one_dialect_says_so_to_readers_of_the_other(site) -> None:
-    cell = "```{code-cell} ipython3\nimport neuronxcc.nki as nki\n```\n"
-    document, _ = site(f"# Title\n\nText.\n\n{cell}")
+    document, _ = site("---\ndialect: neuronxcc\n---\n# Title\n\nText.\n")
     (note,) = document.findall(nodes.raw)
     assert 'class="dialect dialect-nki dialect-only"' in note.astext()
     assert "This page is in <code>neuronxcc.nki</code>" in note.astext()
-    both = cell + cell.replace("neuronxcc.nki as nki", "nki")
-    assert not list(site(f"# Title\n\nText.\n\n{both}")[0].findall(nodes.raw))
-
-
-def test_a_downloaded_notebook_names_the_dialect() -> None:
-    text = "It is {neuronxcc}``at `2.8` {cite}`a` ``{nki}`2.4`.\n\n:::{nki}\nHere.\n:::"
-    assert notebook_download.plain(text, ROOT / "notebooks/page.md", str) == (
-        "It is at `2.8` [a] (`neuronxcc.nki`)2.4 (`import nki`).\n\n**In `import nki`:**\n\nHere."
-    )
+    assert not list(site("# Title\n\nText.\n")[0].findall(nodes.raw))

@@ -9,7 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import executing
 import nbformat
+import pages
 import pytest
 
 import notebooks
@@ -24,8 +26,7 @@ kernelspec:
 ---
 """
 
-# Text, and then what differs in every run and is not compared: HTML, a picture, an address,
-# standard error.
+# Text, and then what differs in every run and is not compared: HTML, a picture, an address.
 CELLS = [
     "value = 41\nprint('value', value)",
     "{'value': value}",
@@ -34,18 +35,24 @@ CELLS = [
     "from IPython.display import HTML, display\ndisplay(HTML(f'<b>{id(object())}</b>'))",
     "import matplotlib.pyplot as plt, os\nplt.plot(list(os.urandom(9)))\nplt.show()",
     "object()",
-    "import sys, time\nprint(time.time(), file=sys.stderr)",
 ]
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The .ipynb of CELLS, as `make notebooks` stores it."""
-    source = tmp_path_factory.mktemp("pair") / "page.md"
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A notebook of CELLS, executed and made as `make notebooks` does."""
+    root = tmp_path_factory.mktemp("book")
+    (root / "book").mkdir()
     blocks = [f"```{{code-cell}} python\n{cell}\n```\n" for cell in CELLS]
-    source.write_text("\n".join([HEADER, *blocks]))
-    notebooks.write_if_changed(notebooks.execute(source), source.with_suffix(".ipynb"))
-    return source.with_suffix(".ipynb")
+    (root / "book/page.md").write_text("\n".join([HEADER, "# Title\n", *blocks]))
+    (root / "_toc.yml").write_text("format: jb-book\nroot: book/page\n")
+    (ended,) = executing.execute([("book/page", "nki")], root)
+    assert ended.error == ""
+    text = notebooks.written(notebooks.make("book/page", "nki", ended.result, root))
+    path = pages.notebook("book/page", "nki", root)
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return path
 
 
 def run_nbval(notebook: Path) -> tuple[dict[int, str], str]:
@@ -71,21 +78,23 @@ def run_nbval(notebook: Path) -> tuple[dict[int, str], str]:
     return {int(cell): word for word, cell in outcomes}, run.stdout + run.stderr
 
 
-def test_an_unchanged_notebook_passes(pair: Path) -> None:
-    outcomes, report = run_nbval(pair)
-    assert outcomes == {cell: "PASSED" for cell in range(len(CELLS))}, report
+def test_an_unchanged_notebook_passes(stored: Path) -> None:
+    outcomes, report = run_nbval(stored)
+    assert outcomes == {cell: "PASSED" for cell in range(len(CELLS) + 1)}, report  # with set-up
 
 
-def test_changed_missing_and_raising_cells_fail(pair: Path) -> None:
-    notebook = nbformat.read(pair, as_version=4)
+def test_changed_missing_and_raising_cells_fail(stored: Path) -> None:
+    notebook = nbformat.read(stored, as_version=4)
     edits = ["print('value', 42)", "{'value': 42}", "pass", "assert value == 42"]
-    for cell, source in zip(notebook.cells, edits, strict=False):
+    _, *cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    for cell, source in zip(cells, edits, strict=False):
         cell.source = source if source != edits[0] else "value = 41\n" + source
-    path = pair.with_name("edited.ipynb")
+    path = stored.with_name("edited.ipynb")
     nbformat.write(notebook, path)
 
     outcomes, report = run_nbval(path)
-    expected = ["FAILED" if cell < len(edits) else "PASSED" for cell in range(len(CELLS))]
+    expected = ["PASSED"]  # the cell that sets up
+    expected += ["FAILED" if cell < len(edits) else "PASSED" for cell in range(len(CELLS))]
     assert outcomes == dict(enumerate(expected)), report
     assert "mismatch 'stdout'" in report
     assert "mismatch 'text/plain'" in report
@@ -93,11 +102,12 @@ def test_changed_missing_and_raising_cells_fail(pair: Path) -> None:
     assert "Cell execution caused an exception" in report
 
 
-def test_only_text_is_stored(pair: Path) -> None:
-    notebook = nbformat.read(pair, as_version=4)
-    stored = [output for cell in notebook.cells for output in cell.outputs]
-    kinds = {kind for output in stored for kind in output.get("data", {output.get("name"): 0})}
-    assert kinds == {"text/plain", "stdout"}
-    assert not re.search(r"at 0x[0-9a-f]", pair.read_text())
+def test_stored_outputs_are_those_of_every_run(stored: Path) -> None:
+    notebook = nbformat.read(stored, as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    outputs = [output for cell in code for output in cell.outputs]
+    kinds = {kind for output in outputs for kind in output.get("data", {output.get("name"): 0})}
+    assert kinds == {"text/plain", "text/html", "image/png", "stdout"}
+    assert not re.search(r"at 0x[0-9a-f]", stored.read_text())
     # nbval compares nothing for a cell without an execution count.
-    assert [cell.execution_count for cell in notebook.cells] == list(range(1, len(CELLS) + 1))
+    assert [cell.execution_count for cell in code] == list(range(1, len(CELLS) + 2))

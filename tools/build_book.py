@@ -1,17 +1,14 @@
 """Build the book into _build/html, then check the site. Exits non-zero on any warning or error.
 
-Notebooks are executed first, as many at a time as there are processors; then the pages are written.
-Only executed notebooks are reused between builds, and only while the code they run is the same
-(executed.py). Pages are always read and written anew, since an incremental
-Sphinx build forgets the warnings of pages it does not read. When no input changed at all, there
-is nothing to do. On a machine without a C++ compiler or torch_xla, the pages that need it show
-stored results, and say so (tools/stored_results.py).
+The pages are rendered from stored results (results.py), so neither PyTorch nor JAX is needed. A
+page whose code has changed since is executed, and its result and notebooks are stored. With --clean
+all pages are executed, and the build fails where that gives something else than is stored; nothing
+is written but the site. Pages are always read and written anew, since an incremental Sphinx build
+forgets the warnings of pages it does not read. When no input changed at all, nothing is done.
 """
 
 import argparse
-import glob
 import itertools
-import json
 import os
 import re
 import shutil
@@ -24,31 +21,27 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import dialects
-import executed
+import digests
 import executing
-import stored_results
-import yaml
-from executed import CACHE, EXECUTED, ROOT
+import needs
+import pages
+from executing import ANSI
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
-from sphinx_external_toc.parsing import parse_toc_yaml
+from pages import ROOT
+
+import notebooks
+import results
 
 BUILD = ROOT / "_build"
 SITE = BUILD / "html"
-MERGED = BUILD / "merged"  # pages in both dialects, as Sphinx is to read them: book/_ext/dialect.py
+CACHE = BUILD / ".jupyter_cache"  # where MyST-NB finds what cells gave
+MERGED = BUILD / "merged"  # pages with cells, as Sphinx is to read them: book/_ext/dialect.py
 DOWNLOAD = BUILD / "download"  # goes into the site as it is: html_extra_path in _config.yml
 BUILT = BUILD / ".built"
 LOG = BUILD / "sphinx.log"
 
-# What kernels are to find in their environment, wherever they are started from.
-ENVIRONMENT = {
-    "PYTHONHASHSEED": "0",
-    "JUPYTER_PREFER_ENV_PATH": "1",
-    "IPYTHONDIR": str(ROOT / "tools/.ipython"),
-    "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),  # validation/
-}
-
-RENDERED = (*EXECUTED, "book", "notebooks", "_config.yml", "_toc.yml", "tools")
+RENDERED = (*digests.EXECUTED, "book", "notebooks", "results", "_config.yml", "_toc.yml", "tools")
 # What else is in the archive that readers download.
 PACKED = ("tests", ".ci", "Makefile", "MANIFEST.in", "pyproject.toml", "README.md")
 
@@ -57,79 +50,70 @@ def _read(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def prepare_cache() -> None:
-    """Forget executed notebooks unless they ran the code that is here now; add stored results."""
-    if executed.forget_what_is_old(map(str, parse_toc_yaml(ROOT / "_toc.yml"))):
-        print("==> kernels, nkisim or requirements changed: executing every notebook", flush=True)
-    for page, need in stored_results.stored_pages(ROOT).items():
-        print(f"==> no {need}: {page} shows stored results, and says so", flush=True)
-        stored_results.put_into_cache(ROOT / f"{page}.md", CACHE)
-        for dialect in dialects.runs(ROOT / f"{page}.md")[1:]:
-            stored_results.put_into_cache(ROOT / f"{page}.md", executed.cache_of(dialect), dialect)
-    for page, dialect in stored_results.stored_runs(ROOT):
-        print(f"==> no SDK for {dialects.MARKS[dialect]}: {page} shows stored results of it")
-        stored_results.put_into_cache(ROOT / f"{page}.md", executed.cache_of(dialect), dialect)
+def execute_pages(names: Iterable[str]) -> list[str]:
+    """Execute pages whose code has no result, and store what they give; return what was wrong."""
+    runs = [(page, d) for page in names for d in pages.dialects(page) if not results.read(page, d)]
+    if not runs:
+        return []
+    changed = ", ".join(dict.fromkeys(page for page, _ in runs))
+    print(f"==> changed since they were executed: {changed}", flush=True)
+    wrong = _cannot_run(runs) or notebooks.store(runs)
+    if not wrong:
+        notebooks.write(runs)
+    return wrong
 
 
-def execute_pages(names: Iterable[str], record: bool = False) -> dict[str, str]:
-    """Execute the pages that are not in the cache; return the traceback of each that raised.
+def _cannot_run(runs: Iterable[tuple[str, str]]) -> list[str]:
+    absent = {page: need for page, _ in runs if (need := needs.missing(page))}
+    return [f"==> {page} is to be executed, and needs {need}" for page, need in absent.items()]
 
-    With `record`, keep how long each took for the guesses of later builds.
-    """
-    caches = {d: get_cache(executed.cache_of(d)) for d in (dialects.NEURONXCC, dialects.NKI)}
+
+def execute_all(record: bool) -> list[str]:
+    """Execute every page that can run here, and compare; return what was wrong or differs."""
     runs = []
-    for name in names:
-        page = ROOT / f"{name}.md"
-        if "{code-cell}" not in _read(page):
-            continue
-        for dialect in dialects.runs(page):
-            cache = caches[dialect]
-            cache.add_nb_to_project(str(page), read_data={"name": "myst_nb_md", "type": "plugin"})
-            runs.append(executing.Run(str(name), dialect, cache))
-    timeout = yaml.safe_load((ROOT / "_config.yml").read_text())["execute"]["timeout"]
-    results = executing.execute(runs, ROOT, timeout)
+    for page, dialect in pages.runs():
+        if need := needs.missing(page, dialect):
+            print(f"==> no {need} here: {page} ({dialect}) is shown as it was stored", flush=True)
+        else:
+            runs.append((page, dialect))
+    wrong, ended = [], []
+    for run in executing.execute(runs):
+        ended.append(run)
+        if run.error:
+            wrong.append(f"==> {run}\n{run.error}")
+        else:
+            stored = results.read(run.page, run.dialect)
+            wrong += results.differences(stored, run.result, run.page, run.dialect)
     if record:
-        executing.record(results)
-    return {result.run: result.error for result in results if result.error}
+        executing.record(ended)
+    if not wrong:
+        files = notebooks.wanted(pages.runs()) | {ROOT / "notebooks/README.md": notebooks.index()}
+        found = [*notebooks.differing(files), *results.orphans()]
+        wrong += [
+            f"{path.relative_to(ROOT)} is not what its page and result make" for path in found
+        ]
+    if wrong:
+        wrong.append("where this is meant: `make notebooks CLEAN=1` executes all and stores it")
+    return wrong
 
 
 def merge_pages(names: Iterable[str]) -> None:
-    """Make one page of the two results of each page in both dialects: into MERGED and the cache."""
+    """Make of each page and its results what Sphinx is to read: in MERGED and in the cache."""
     shutil.rmtree(MERGED, ignore_errors=True)
-    for name in names:
-        source = ROOT / f"{name}.md"
-        if dialects.NKI not in dialects.runs(source):
+    shutil.rmtree(CACHE, ignore_errors=True)
+    cache = get_cache(CACHE)
+    for page in names:
+        found = dict(results.executed(page))
+        if not found:
             continue
-        results = [executed.result(source, executed.cache_of(d)) for d in dialects.runs(source)]
-        text, notebook = dialects.merge(_read(source), *results, whole=name in dialects.SHOWN_WHOLE)
-        target = MERGED / f"{name}.md"
+        text, notebook = dialects.merge(page, found)
+        target = MERGED / f"{page}.md"
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
         bundle = CacheBundleIn(notebook, str(target), data={"execution_seconds": 0.0})
-        get_cache(CACHE).cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+        cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
 
 
-def error_streams() -> dict[str, str]:
-    """What the cells of each page wrote to standard error: the build takes it for a warning."""
-    found: dict[str, str] = {}
-    for cache in (get_cache(executed.cache_of(d)) for d in (dialects.NEURONXCC, dialects.NKI)):
-        for project in cache.list_project_records():
-            match = cache.get_cached_project_nb(project.pk)
-            if match is None:
-                continue
-            texts = [
-                output.text
-                for cell in cache.get_cache_bundle(match.pk).nb.cells
-                for output in cell.get("outputs", [])
-                if output.output_type == "stream" and output.name == "stderr"
-            ]
-            if texts:
-                page = Path(project.uri).relative_to(ROOT).as_posix()
-                found[page] = found.get(page, "") + "".join(texts)
-    return found
-
-
-ANSI = re.compile(r"\x1b\[[0-9;]*m")
 # Sphinx's steps that take their time, a line a page; all else it says goes to the log.
 STEP = re.compile(r"(reading sources|writing output)\.\.\. \[ *(\d+)%\]")
 
@@ -150,13 +134,13 @@ def jupyter_book(*arguments: str) -> tuple[int, str]:
 
     What it prints is in _build/sphinx.log; here come the share of pages done and the warnings.
     """
-    environment = os.environ | {
-        "NKI_BOOK_STORED": json.dumps(stored_results.stored_pages(ROOT)),
-    }
     command = [sys.executable, "-c", JUPYTER_BOOK, "build", ROOT, *arguments]
     problems: list[str] = []
+    # The extensions of book/_ext take from tools/ what they need to know of the pages.
+    path = os.pathsep.join([str(ROOT / "tools"), os.environ.get("PYTHONPATH", "")])
     run = subprocess.Popen(
-        command, cwd=ROOT, env=environment, text=True, errors="replace", bufsize=1,
+        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, text=True, errors="replace",
+        bufsize=1,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
@@ -211,31 +195,25 @@ def make_downloads() -> int:
     return run.returncode
 
 
-def prepare_pages(names: Sequence[str], record: bool = False) -> bool:
-    """Execute pages and merge those in both dialects; say what raised, and whether none did."""
-    failed = execute_pages(names, record)
-    for page, error in failed.items():
-        print(f"\n==> {page}\n{ANSI.sub('', error).strip()}", file=sys.stderr)
-    if failed:
-        print(f"\nerror: a cell raised in {', '.join(failed)}: see above", file=sys.stderr)
-        return False
-    merge_pages(names)
-    return True
+def _failed(wrong: Sequence[str]) -> int:
+    print("\n".join(wrong), file=sys.stderr)
+    print("error: the pages did not execute as they should: see above", file=sys.stderr)
+    return 1
 
 
 def build_book(clean: bool, record: bool = False) -> int:
     """Build and check every page; return an exit status."""
     if clean:
         shutil.rmtree(BUILD, ignore_errors=True)
-    inputs = executed.state((*RENDERED, *PACKED))
-    if _read(BUILT) == inputs and SITE.is_dir():
+    if _read(BUILT) == digests.digest((*RENDERED, *PACKED)) and SITE.is_dir():
         print(f"==> nothing changed: {(SITE / 'index.html').relative_to(ROOT)}")
         return 0
     BUILT.unlink(missing_ok=True)
-    prepare_cache()
     start = time.monotonic()
-    if not prepare_pages(list(map(str, parse_toc_yaml(ROOT / "_toc.yml"))), record):
-        return 1
+    names = pages.in_order()
+    if wrong := execute_all(record) if clean else execute_pages(names):
+        return _failed(wrong)
+    merge_pages(names)
     for old in (SITE, BUILD / ".doctrees", BUILD / "jupyter_execute"):
         shutil.rmtree(old, ignore_errors=True)
     status = make_downloads()
@@ -248,7 +226,7 @@ def build_book(clean: bool, record: bool = False) -> int:
         return status
     status = subprocess.run([sys.executable, ROOT / "tools/check_book.py", SITE]).returncode
     if status == 0:
-        BUILT.write_text(inputs)
+        BUILT.write_text(digests.digest((*RENDERED, *PACKED)))
         index = (SITE / "index.html").relative_to(ROOT)
         print(f"==> built in {executing.duration(time.monotonic() - start)}: {index}")
     return status
@@ -260,41 +238,48 @@ def report_problems(problems: str) -> None:
         f"\n==> the book did not build cleanly; all is in {LOG.relative_to(ROOT)}, and this is why:"
     )
     print(problems or "".join(_read(LOG).splitlines(keepends=True)[-30:]))
-    if "mystnb.stderr" in problems:
-        for page, text in error_streams().items():
-            print(f"\n==> {page} wrote to standard error:\n{text.strip()}")
     print(f"\nerror: warnings: {problems.count('WARNING: ')}, see above", flush=True)
 
 
-def build_page(page: str) -> int:
+def build_page(page: str, clean: bool) -> int:
     """Build one page of the book, with links to other pages left open; return an exit status."""
-    source = page.removesuffix(".md").removesuffix(".ipynb")
-    if not (ROOT / f"{source}.md").is_file():
-        print(f"error: no page {source}.md; name one as _toc.yml does", file=sys.stderr)
-        return 2
-    prepare_cache()
-    if not prepare_pages([source]):
-        return 1
+    if clean:
+        wrong = _cannot_run([(page, "")]) or notebooks.store(
+            [(page, dialect) for dialect in pages.dialects(page)]
+        )
+    else:
+        wrong = execute_pages([page])
+    if wrong:
+        return _failed(wrong)
+    merge_pages([page])
     DOWNLOAD.mkdir(parents=True, exist_ok=True)
     output = BUILD / "page"
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     toc = output / "_toc.yml"
-    toc.write_text(f"format: jb-book\nroot: {source}\n")
+    toc.write_text(f"format: jb-book\nroot: {page}\n")
     return jupyter_book("--toc", str(toc), "--path-output", str(output))[0]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--page", help="build only this page, without failing on warnings")
-    parser.add_argument("--clean", action="store_true", help="reuse nothing, as CI does")
+    parser.add_argument("--page", type=Path, help="only this page, without failing on warnings")
+    parser.add_argument("--clean", action="store_true", help="execute all, as CI does")
     parser.add_argument("--record", action="store_true", help="keep how long each page took")
+    parser.add_argument("--changed", action="store_true", help="list what is to be executed")
     arguments = parser.parse_args()
-    os.environ.update(ENVIRONMENT)
-    if not glob.glob("/dev/neuron*"):
-        os.environ.setdefault("PJRT_DEVICE", "CPU")  # torch_xla warns when it chooses by itself
+    os.environ.update(executing.environment())
+    try:
+        chosen = [pages.named(arguments.page)] if arguments.page else pages.in_order()
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if arguments.changed:
+        changed = (p for p in chosen if any(not results.read(p, d) for d in pages.dialects(p)))
+        print(*changed)
+        return 0
     if arguments.page:
-        return build_page(arguments.page)
+        return build_page(chosen[0], arguments.clean)
     return build_book(arguments.clean, arguments.record)
 
 

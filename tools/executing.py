@@ -1,4 +1,4 @@
-"""Execute the pages of the book that are not in the cache, and say how long that takes.
+"""Execute pages in their dialects, and say how long that takes.
 
 Pages run side by side, one a processor, the longest first, so that none is left over at the end.
 On Linux their kernels are forks of a process that has imported the frameworks (forks.py).
@@ -9,61 +9,74 @@ How long each takes is in page_seconds.json, written by `build_book.py --record`
 from __future__ import annotations
 
 import json
-import logging
 import multiprocessing
 import os
+import re
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from unittest import mock
 
-import dialects
 import forks
+from pages import ROOT
 
-# jupyter_cache, with its database, is imported to execute pages. Who asks for their seconds, as
-# every run of tests does, waits for none of it.
+# nbclient and nbformat are imported to execute pages. Who asks for their seconds, as every run of
+# tests does, waits for none of it.
 if TYPE_CHECKING:
-    from jupyter_cache.base import JupyterCacheAbstract
-    from jupyter_cache.executors.basic import ProcessData
+    from results import Result
 
 SECONDS_FILE = Path(__file__).with_name("page_seconds.json")
 UNKNOWN = 10.0  # seconds for a page that the file does not have
-WRITING = 2.2  # seconds for a page to be read, written and checked, measured as the others
+TIMEOUT = 600  # seconds for a cell
+
+# What kernels are to find in their environment, wherever they are started from.
+ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    "JUPYTER_PREFER_ENV_PATH": "1",
+    "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    "IPYTHONDIR": str(ROOT / "tools/.ipython"),
+}
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class Run(NamedTuple):
-    """A page in one of its dialects, and the cache that its results go into."""
-
-    page: str
-    dialect: str
-    cache: JupyterCacheAbstract
-
-    def __str__(self) -> str:
-        return f"{self.page}{' (import nki)' * (self.dialect != dialects.NEURONXCC)}"
+def environment() -> dict[str, str]:
+    """The variables that kernels are started with, beside those of this process."""
+    found = {**ENVIRONMENT}
+    if not any(Path("/dev").glob("neuron*")):
+        found["PJRT_DEVICE"] = os.environ.get("PJRT_DEVICE", "CPU")  # torch_xla warns otherwise
+    return found
 
 
 class Ended(NamedTuple):
-    """A page that was executed, the seconds it took, and the error that ended it."""
+    """A page that was executed in a dialect: its result or the error that ended it, and seconds."""
 
-    run: str
+    page: str
+    dialect: str
     seconds: float
+    result: Result | None
     error: str
 
+    def __str__(self) -> str:
+        return f"{self.page} ({self.dialect})"
 
-def page_seconds() -> dict[str, float]:
-    """Seconds that the cells of each page took where `--record` was last used."""
+
+def page_seconds() -> dict[str, dict[str, float]]:
+    """Seconds that the cells of each page took in each dialect where `--record` was last used."""
     return json.loads(SECONDS_FILE.read_text()) if SECONDS_FILE.is_file() else {}
 
 
-def record(results: Iterable[Ended]) -> None:
+def record(ended: Iterable[Ended]) -> None:
     """Keep how long the pages took that were executed now."""
     seconds = page_seconds()
-    for result in results:
-        if not result.error:
-            seconds[result.run] = round(result.seconds, 1)
+    for run in ended:
+        if not run.error:
+            seconds.setdefault(run.page, {})[run.dialect] = round(run.seconds, 1)
     SECONDS_FILE.write_text(json.dumps(seconds, indent=1, sort_keys=True) + "\n")
 
 
@@ -94,19 +107,39 @@ class Progress:
         return max(0.0, total * speed - elapsed)
 
 
-def _execute(job: tuple[ProcessData, str, str]) -> Ended:
-    """Execute one page, in a process of its own; into the cache if no cell raised."""
-    from jupyter_cache.executors.basic import ExecutionWorkerLocalMProc
+def _execute(job: tuple[str, str, Path]) -> Ended:
+    """Execute the notebook of one page in one dialect, in a process of its own."""
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-    data, dialect, name = job
+    import notebooks
+    import results
+
+    page, dialect, root = job
+    notebook = notebooks.skeleton(page, dialect, root)
     start = time.monotonic()
-    with dialects.started_in(dialect):
-        status, _ = ExecutionWorkerLocalMProc()(data)
-    error = ""
-    if status:
-        record = data.cache.get_project_record(data.pk)
-        error = record.traceback or "it could not be executed: see the error above"
-    return Ended(name, time.monotonic() - start, error)
+    error, result = "", None
+    # In an empty folder, as a notebook is where it was downloaded.
+    with tempfile.TemporaryDirectory() as folder:
+        client = NotebookClient(
+            notebook,
+            timeout=TIMEOUT,
+            kernel_name="python3",
+            resources={"metadata": {"path": folder}},
+            store_widget_state=False,
+        )
+        try:
+            client.execute()
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as raised:
+            error = ANSI.sub("", str(raised)).strip()
+    if not error:
+        outputs = notebooks.outputs_of_page(notebook)
+        said = [o.text for cell in outputs for o in cell if o.get("name") == "stderr"]
+        if said:
+            error = f"it wrote to standard error:\n{''.join(said).strip()}"
+        outputs = [results.kept(found) for found in outputs]
+        result = results.Result(results.digest(page, dialect, root), outputs)
+    return Ended(page, dialect, time.monotonic() - start, result, error)
 
 
 @contextmanager
@@ -122,56 +155,54 @@ def _kernels_forked(jobs: int) -> Iterator[None]:
         yield
 
 
-def execute(runs: Sequence[Run], root: Path, timeout: int) -> list[Ended]:
-    """Execute those of `runs` that are not in their caches; return an `Ended` for each.
+def execute(runs: Sequence[tuple[str, str]], root: Path = ROOT) -> Iterator[Ended]:
+    """Execute pages in dialects, and yield each as it ends, whether it raised or not.
 
     Prints a line for each page that ends. On a terminal, one more line counts the seconds.
     """
-    from jupyter_cache.executors.basic import ProcessData
-
-    caches = {run.dialect: run.cache for run in runs}
-    missing = {
-        (dialect, record.uri): ProcessData(record.pk, record.uri, cache, timeout, False)
-        for dialect, cache in caches.items()
-        for record in cache.list_unexecuted()
-    }
-    wanted = [(run, (run.dialect, str(root / f"{run.page}.md"))) for run in runs]
-    jobs = [(missing[key], run.dialect, str(run)) for run, key in wanted if key in missing]
-    if not jobs:
-        return []
-    seconds = page_seconds()
-    expected = {name: seconds.get(name, UNKNOWN) for *_, name in jobs}
-    jobs.sort(key=lambda job: -expected[job[2]])
-    pages = {run.page for run in runs}
-    progress = Progress(expected, os.cpu_count() or 1)
+    if not runs:
+        return
+    known = page_seconds()
+    seconds = {run: known.get(run[0], {}).get(run[1], UNKNOWN) for run in runs}
+    jobs = sorted(((*run, root) for run in runs), key=lambda job: -seconds[job[:2]])
+    progress = Progress(
+        {f"{page} ({d})": seconds[page, d] for page, d in runs}, os.cpu_count() or 1
+    )
     print(
-        f"==> executing {len(jobs)} pages, {progress.processors} at a time: "
-        f"about {duration(progress.left())}, then {duration(WRITING * len(pages))} to write "
-        f"{len(pages)} pages",
+        f"==> executing {len(jobs)} notebooks, {progress.processors} at a time: "
+        f"about {duration(progress.left())}",
         flush=True,
     )
-    multiprocessing.log_to_stderr(logging.ERROR)  # a cell that raises is reported at the end
-    results: list[Ended] = []
     live = sys.stdout.isatty()
     start = time.monotonic()
-    with _kernels_forked(len(jobs)), multiprocessing.Pool(progress.processors) as pool:
-        running = pool.imap_unordered(_execute, jobs)
-        while len(results) < len(jobs):
-            try:
-                ended = running.next(timeout=1)
-            except multiprocessing.TimeoutError:
-                if live:
+    count = 0
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+    with (
+        _kernels_forked(len(jobs)),
+        ProcessPoolExecutor(progress.processors, context) as pool,
+    ):
+        waiting = {pool.submit(_execute, job) for job in jobs}
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=1, return_when=FIRST_COMPLETED)
+                if live and not done:
                     elapsed = time.monotonic() - start
                     left = duration(progress.left(elapsed))
                     print(f"\r    {elapsed:.0f} s, about {left} left  ", end="", flush=True)
-                continue
-            results.append(ended)
-            progress.ended[ended.run] = ended.seconds
-            left = progress.left(time.monotonic() - start)
-            state = "failed" if ended.error else ""
-            if len(results) < len(jobs) and not ended.error:
-                state = f"about {duration(left)} left"
-            done = f"[{len(results):2}/{len(jobs)}]"
-            line = f"    {done} {ended.seconds:4.0f} s  {ended.run:32} {state}"
-            print(("\r" if live else "") + line.rstrip(), flush=True)
-    return results
+                for future in done:
+                    ended = future.result()
+                    count += 1
+                    _said(ended, count, len(jobs), progress, time.monotonic() - start)
+                    yield ended
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _said(ended: Ended, count: int, jobs: int, progress: Progress, elapsed: float) -> None:
+    """Say that a page has ended, and how long the others will take."""
+    progress.ended[str(ended)] = ended.seconds
+    state = "failed" if ended.error else ""
+    if count < jobs and not ended.error:
+        state = f"about {duration(progress.left(elapsed))} left"
+    line = f"    [{count:2}/{jobs}] {ended.seconds:4.0f} s  {ended!s:40} {state}"
+    print(("\r" if sys.stdout.isatty() else "") + line.rstrip(), flush=True)

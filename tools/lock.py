@@ -1,5 +1,7 @@
 """Resolve pyproject.toml and its extras into requirements.txt, one set of pins for all platforms.
 
+requirements-book.txt is the part of it that renders the book: the extra `book`.
+
 `--universal` adds environment markers, so that Linux and macOS read the same file;
 `--fork-strategy fewest` keeps one version of each package over Python 3.11-3.14, so that stored
 notebook outputs do not depend on the interpreter. No package index is named in the result.
@@ -19,6 +21,11 @@ HEADER = """\
 # and JAX for Python 3.14.
 """
 
+BOOK_HEADER = """\
+# What of requirements.txt renders the book from stored results: `make book` installs it.
+# Written by `make lock`.
+"""
+
 
 def resolve(upgrade: bool) -> str:
     """Return the resolved requirements, without the header.
@@ -36,11 +43,21 @@ def resolve(upgrade: bool) -> str:
     return (ROOT / "requirements.txt").read_text()
 
 
+def part(extra: str) -> str:
+    """Return the pins of requirements.txt that one extra needs, without the header."""
+    command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal"]
+    command += ["--python-version", "3.11", "--extra", extra, "--constraints", "requirements.txt"]
+    command += ["--no-header", "--no-annotate", "pyproject.toml"]
+    run = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    return run.stdout
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--upgrade", action="store_true", help="take the newest versions allowed")
     pins = resolve(parser.parse_args().upgrade)
     (ROOT / "requirements.txt").write_text(HEADER + pins)
+    (ROOT / "requirements-book.txt").write_text(BOOK_HEADER + part("book"))
 
 
 if __name__ == "__main__":

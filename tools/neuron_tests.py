@@ -22,12 +22,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import dialects
 import nbformat
-import stored_results
+import needs
+import pages
 
 import kernels
-from nkibook.cells import dialect_of, needs_simulator
+from nkibook.cells import needs_simulator
 
 ROOT = Path(__file__).resolve().parent.parent
 CELL_TIMEOUT = 1200  # seconds: the first call of each kernel compiles it
@@ -88,9 +88,7 @@ def run_notebook(path: Path, environment: dict[str, str] | None = None) -> Resul
         path: the .ipynb.
         environment: of the process; this one's by default.
     """
-    dialect = dialects.NKI if path.parent.name == dialects.FOLDER else dialects.NEURONXCC
     cells = [c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"]
-    cells = [cell for cell in cells if dialect_of(cell) in (None, dialect)]
     total = sum(map(checks, cells))
     left_out = sum(checks(cell) for cell in cells if needs_simulator(cell))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
@@ -137,8 +135,8 @@ def run_tests(
 
 def not_here(path: Path) -> Result | None:
     """The result of a notebook that needs what is not there; None when it can run."""
-    need = stored_results.stored_pages(ROOT).get(f"notebooks/{path.stem}")
-    if need is None:
+    need = needs.missing(pages.named(path), path.parent.name)
+    if not need:
         return None
     cells = (c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code")
     total = sum(map(checks, cells))
@@ -168,9 +166,8 @@ def main() -> int:
         print(f"==> tests marked neuron, {framework}", flush=True)
         failed |= run_tests(framework).returncode != 0
     results = []
-    for path in asked or sorted((ROOT / "notebooks").glob("*.ipynb")):
-        here = dialects.stored_in(path, kernels.dialect)
-        result = not_here(path) or run_notebook(here)
+    for path in asked or sorted((ROOT / "notebooks" / kernels.dialect).glob("*.ipynb")):
+        result = not_here(path) or run_notebook(path)
         results.append(result)
         print(result, flush=True)
         if not result.right:

@@ -1,296 +1,448 @@
-"""Execute notebooks/*.md and write the .ipynb beside each; or check that the pairs agree.
+"""Make the notebooks: for each page and dialect one that is complete wherever notebooks are read.
 
-    python tools/notebooks.py [NAME.md ...]      execute and rewrite what changed
-    python tools/notebooks.py --check            compare, execute nothing
-    python tools/notebooks.py --built            compare with what the book's build executed
-    python tools/notebooks.py --not-built        list those that it has not executed as they are
+    python tools/notebooks.py                execute what changed, store its result, write all
+    python tools/notebooks.py PAGE ...       execute these, whether they changed or not
+    python tools/notebooks.py --clean        execute every page
+    python tools/notebooks.py --check        compare, execute nothing, write nothing
 
-A page that the build of the book has executed with the code that is here is not executed again.
-
-The .md (MyST) is the reviewed source. The .ipynb is what readers download, and what nbval and
---built compare with: it has text outputs only, and nothing in it changes unless its content does.
-Cell ids are hashes of the cells; pictures, HTML, standard error and timestamps are dropped; what
-tools/nbval.ini lists is replaced. A cell tagged `nbval-ignore-output` stores no output.
-
-A page in both dialects is executed once for each, and has a second .ipynb, in notebooks/import_nki:
-tools/dialects.py.
+A notebook, notebooks/DIALECT/NAME.ipynb, is made of the page (book/NAME.md or notebooks/NAME.md)
+and of its result in that dialect (results.py). Nothing in it changes unless one of these does. It
+has the cells and sentences of its dialect, as Markdown without roles (plain_markdown.py), and
+outputs with PNG in the place of SVG (plain_outputs.py).
 """
 
+from __future__ import annotations
+
 import argparse
-import difflib
 import hashlib
 import os
 import re
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import bibliography
 import dialects
-import executed
-import jupytext
+import executing
 import nbformat
-from executed import ROOT
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
+import needs
+import pages
+import plain_markdown
+import plain_outputs
 from nbformat import NotebookNode
-from nbval.plugin import get_sanitize_patterns
+from pages import ROOT
 
-NOTEBOOKS = ROOT / "notebooks"
-CELL_TIMEOUT = 300  # seconds, as in the Makefile and _config.yml
+import results
+from nkibook.cells import MARKS
 
 METADATA = {
-    "jupytext": {"formats": "ipynb,md:myst"},
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
 
+RUNS_ON = {
+    "neuronxcc": "inf2 and trn1 with Neuron SDK 2.29 or earlier",
+    "nki": "trn2 and trn3 with Neuron SDK 2.30 or later",
+}
 
-def read_source(path: Path) -> NotebookNode:
-    """Return the notebook that a MyST file describes, with stable cell ids and no outputs."""
-    notebook = jupytext.read(path, fmt="md:myst")
-    notebook.metadata = nbformat.from_dict(METADATA)
-    notebook.nbformat, notebook.nbformat_minor = 4, 5
-    return name_cells(notebook)
+# The id of the cell that installs the package: it belongs to the notebook, not to the page.
+SETUP_ID = "setup"
+SETUP = """\
+# Installs the package of the book where it is missing. Run this cell first.
+import importlib.util
+import os
+
+if importlib.util.find_spec("nkibook") is None:
+    %pip install --quiet "{requirement}"
+os.environ["NKI_DIALECT"] = "{dialect}"  # this notebook is in {mark}"""
+
+IN_SIMULATOR = """
+os.environ |= {  # and it looks into the simulator, which runs its kernels on an instance, too
+    "NKI_BACKEND": "nkisim", "JAX_PLATFORMS": "cpu", "PJRT_DEVICE": "CPU"
+}"""
+
+# What the site makes of these is not in a notebook.
+_GENERATED = re.compile(r"^<!-- [\w-]+-reference -->$", re.MULTILINE)
+_HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 
 
-def name_cells(notebook: NotebookNode) -> NotebookNode:
+class References:
+    """Where the roles of a page lead, from its notebook in a dialect."""
+
+    def __init__(self, page: str, dialect: str, root: Path) -> None:
+        self.own = page
+        self.dialect = dialect
+        self.root = root
+        self.cited: list[str] = []
+        texts = (cell.source for cell in pages.cells(page, root) if cell.cell_type == "markdown")
+        found = (h for text in texts for h in _HEADING.findall(text))
+        self.headings = {slug(heading): heading.replace("`", "") for heading in found}
+
+    def page(self, name: str, text: str) -> str:
+        if not pages.source(name, self.root).is_file():
+            raise ValueError(f"{self.own} leads to the page {name}, and there is none")
+        text = text or pages.title(name, self.root)
+        address = page_address(name, self.dialect, self.root)
+        return f"[{text}]({address})" if address else f"*{text}*"
+
+    def citation(self, keys: list[str]) -> str:
+        entries = bibliography.entries(self.root)
+        said = []
+        for key in keys:
+            if key not in self.cited:
+                self.cited.append(key)
+            number = f"[{self.cited.index(key) + 1}]"
+            url = entries[key].url
+            said.append(f"[\\{number[:-1]}\\]]({url})" if url else f"\\{number[:-1]}\\]")
+        return ", ".join(said)
+
+    def works(self) -> str:
+        """The list of what the page cites, as a cell; "" where it cites nothing."""
+        if not self.cited:
+            return ""
+        entries = bibliography.entries(self.root)
+        lines = [f"{n}. {entries[key]}" for n, key in enumerate(self.cited, 1)]
+        return "\n".join(["## References", "", *lines])
+
+    def term(self, term: str, text: str) -> str:
+        site = pages.site(self.root)
+        anchor = f"term-{re.sub(r'[^A-Za-z0-9]+', '-', term)}"
+        return f"[{text}]({site}/book/glossary.html#{anchor})" if site else text
+
+    def file(self, path: str, text: str) -> str:
+        site = pages.site(self.root)
+        return f"[{text}]({site}/{path})" if site else text
+
+    def heading(self, anchor: str) -> str | None:
+        return self.headings.get(anchor)
+
+
+def slug(heading: str) -> str:
+    """The anchor that the site gives a heading, as on GitHub."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def page_address(name: str, dialect: str, root: Path = ROOT) -> str | None:
+    """Where a notebook's link to a page leads: to its notebook, else to the site if that has an
+    address, else nowhere."""
+    there = pages.dialects(name, root)
+    if dialect in there:
+        return f"{Path(name).name}.ipynb"
+    if there:
+        return f"../{there[0]}/{Path(name).name}.ipynb"
+    return f"{pages.site(root)}/{name}.html" if pages.site(root) else None
+
+
+def requirement(page: str, dialect: str, root: Path = ROOT) -> str:
+    """What pip installs for a page: the wheel that the site offers, with the page's frameworks.
+
+    While the site has no address, the wheel is to lie beside the notebook.
+    """
+    code = "\n".join(cell.source for cell in pages.code(page, dialect, root))
+    uses = {"torch": r"\btorch\b|torch_hlo", "jax": r"\bjax\b|jax_hlo"}
+    extras = [name for name, used in uses.items() if re.search(used, code)]
+    wheel = f"nki_book-{pages.version(root)}-py3-none-any.whl"
+    wanted = f"[{','.join(['notebook', *extras])}]"
+    site = pages.site(root)
+    return f"nki-book{wanted} @ {site}/{wheel}" if site else f"./{wheel}{wanted}"
+
+
+def skeleton(page: str, dialect: str, root: Path = ROOT) -> NotebookNode:
+    """The code of a page's notebook, as it is executed: the cell that installs, then the page's."""
+    code = SETUP.format(
+        requirement=requirement(page, dialect, root), dialect=dialect, mark=MARKS[dialect]
+    )
+    if needs.SIMULATOR in needs.of(page, dialect, root):
+        code += IN_SIMULATOR
+    cells = [nbformat.v4.new_code_cell(code, id=SETUP_ID, metadata={"tags": ["hide-input"]})]
+    for cell in pages.code(page, dialect, root):
+        cells.append(_code(cell))
+    return _named(nbformat.v4.new_notebook(cells=cells, metadata=METADATA))
+
+
+def outputs_of_page(notebook: NotebookNode) -> list[list[NotebookNode]]:
+    """The outputs of the page's own code cells, of a notebook that was executed."""
+    return [c.outputs for c in notebook.cells if c.cell_type == "code" and c.id != SETUP_ID]
+
+
+def make(
+    page: str,
+    dialect: str,
+    result: results.Result,
+    root: Path = ROOT,
+    made: plain_outputs.Known | None = None,
+) -> NotebookNode:
+    """The notebook of a page in a dialect, with what its cells gave; `made` are pictures of it."""
+    references = References(page, dialect, root)
+
+    def plain(text: str) -> str:
+        try:
+            return plain_markdown.convert(text, page, root, dialect, references)
+        except ValueError as error:
+            raise ValueError(f"{page} in {dialect}: {error}") from error
+
+    setup = skeleton(page, dialect, root).cells[0]
+    cells: list[NotebookNode] = []
+    outputs = iter(result.outputs)
+    for cell in pages.cells(page, root):
+        own = dialects.dialect_of(cell.source) if cell.cell_type == "code" else None
+        if cell.cell_type == "markdown":
+            text = plain(_generated(cell.source, page, root))
+        elif own in (None, dialect):
+            cells.append(_code(cell))
+            alt = cell.metadata.get("mystnb", {}).get("image", {}).get("alt")
+            cells[-1].outputs = [
+                shown for output in next(outputs) for shown in _outputs(output, alt, plain, made)
+            ]
+            continue
+        elif page in dialects.SHOWN_WHOLE:
+            text = f"```python\n{cell.source}\n```"
+        else:
+            continue
+        if cells and cells[-1].cell_type == "markdown":
+            cells[-1].source = f"{cells[-1].source}\n\n{text}".strip("\n")
+        else:
+            cells.append(nbformat.v4.new_markdown_cell(text))
+    cells = [cell for cell in cells if cell.cell_type == "code" or cell.source.strip()]
+    cells = [*_opening(page, dialect, cells[0].source, root), setup, *_after_opening(cells)]
+    if works := references.works():
+        cells.append(nbformat.v4.new_markdown_cell(works))
+    cells.append(nbformat.v4.new_markdown_cell(f"*{dialects.executed(result)}*"))
+    count = 0
+    for cell in cells:
+        if cell.cell_type == "code":
+            count += 1
+            cell.execution_count = count  # nbval compares no output of a cell that has none
+    return _named(nbformat.v4.new_notebook(cells=cells, metadata=METADATA))
+
+
+def _code(cell: NotebookNode) -> NotebookNode:
+    tags = cell.metadata.get("tags", [])
+    metadata: dict[str, object] = {"tags": tags} if tags else {}
+    # What the site folds, Jupyter collapses.
+    if {"hide-input", "remove-input", "hide-cell", "remove-cell"} & {*tags}:
+        metadata["jupyter"] = {"source_hidden": True}
+    return nbformat.v4.new_code_cell(dialects.without_mark(cell.source), metadata=metadata)
+
+
+def _outputs(output: NotebookNode, alt: str | None, plain, made) -> list[NotebookNode]:
+    found = plain_outputs.plain(output, alt, made)
+    for shown in found:
+        if "text/markdown" in shown.get("data", {}):
+            shown.data["text/markdown"] = plain(shown.data["text/markdown"])
+    return found
+
+
+def _generated(text: str, page: str, root: Path) -> str:
+    site = pages.site(root)
+    there = f"[The site]({site}/{page}.html)" if site else "The site of the book"
+    return _GENERATED.sub(f"{there} has an entry for each name here.", text)
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    """A page's title, its first paragraph, and the rest of its first cell."""
+    title, _, rest = text.strip().partition("\n")
+    first, _, rest = rest.strip().partition("\n\n")
+    return title, first.strip(), rest.strip()
+
+
+def _opening(page: str, dialect: str, text: str, root: Path) -> list[NotebookNode]:
+    """The first cell: what the page is about, for whom, how it runs, where its twin is."""
+    title, first, _ = _split(text)
+    name, mark = Path(page).name, MARKS[dialect]
+    elsewhere = []
+    for other in pages.dialects(page, root):
+        if other != dialect:
+            elsewhere.append(f"[in `{MARKS[other]}`](../{other}/{name}.ipynb)")
+    if site := pages.site(root):
+        elsewhere.append(f"[on the book's site]({site}/{page}.html?dialect={dialect})")
+    if colab := pages.colab(f"notebooks/{dialect}/{name}.ipynb", root):
+        elsewhere.append(f"[in Colab]({colab})")
+    twins = f" The same page {', '.join(elsewhere)}." if elsewhere else ""
+    wheel = f"nki_book-{pages.version(root)}-py3-none-any.whl"
+    beside = "" if site else f" from the wheel `{wheel}`, which is to lie beside this notebook"
+    in_simulator = needs.SIMULATOR in needs.of(page, dialect, root)
+    where_else = (
+        ", and on an instance, in the simulator, too" if in_simulator else ", and on an instance"
+    )
+    note = (
+        f"> **In `{mark}`**, for {RUNS_ON[dialect]}.{twins}\n"
+        ">\n"
+        "> It runs on a laptop and in Colab, where a simulator runs the kernels"
+        f"{where_else}. The next cell installs the package of the book{beside}, unless it is there."
+    )
+    return [nbformat.v4.new_markdown_cell("\n\n".join(filter(None, [title, first, note])))]
+
+
+def _after_opening(cells: Sequence[NotebookNode]) -> list[NotebookNode]:
+    rest = _split(cells[0].source)[2]
+    return [*([nbformat.v4.new_markdown_cell(rest)] if rest else []), *cells[1:]]
+
+
+def _named(notebook: NotebookNode) -> NotebookNode:
     """Give the cells of a notebook, in place, ids that depend on their content alone; return it."""
     seen: dict[str, int] = {}
     for cell in notebook.cells:
+        if cell.get("id") == SETUP_ID:
+            continue
         digest = hashlib.sha256(f"{cell.cell_type}\0{cell.source}".encode()).hexdigest()[:12]
         seen[digest] = seen.get(digest, 0) + 1
         cell.id = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
     return notebook
 
 
-def _sanitized(text: str, patterns: list[tuple[str, str]]) -> str:
-    for pattern, replacement in patterns:
-        text = re.sub(pattern, replacement, text)
-    return text
+# -- the index
 
 
-def _stored_output(output: NotebookNode, patterns: list[tuple[str, str]]) -> NotebookNode | None:
-    """Return what is kept of an output: its standard output or its text/plain, or None."""
-    if output.output_type == "stream" and output.name == "stdout":
-        text = _sanitized(output.text, patterns)
-        return nbformat.v4.new_output("stream", name="stdout", text=text)
-    text = output.get("data", {}).get("text/plain")
-    if text is None:
-        return None
-    data = {"text/plain": _sanitized(text, patterns)}
-    return nbformat.v4.new_output(output.output_type, data=data)
+def index(root: Path = ROOT) -> str:
+    """notebooks/README.md: the pages in the book's order, in both dialects, with a line each."""
+    lines = [
+        "# The notebooks",
+        "",
+        "Every page of the book, as a notebook in each dialect of NKI: `neuronxcc.nki` for "
+        f"{RUNS_ON['neuronxcc']}, and `import nki` for {RUNS_ON['nki']}. Without a device, "
+        "a simulator runs them. Each is complete in itself: its first code cell installs what it "
+        "needs.",
+        "",
+        "They are made of the pages in this folder and in `book/`; edit those, and run "
+        "`make notebooks P=notebooks/add_torch` (CONTRIBUTING says more).",
+    ]
+    seconds = executing.page_seconds()
+    for caption, members in pages.parts(root).items():
+        rows = [row for page in members if (row := _row(page, seconds, root))]
+        if rows:
+            lines += [
+                "",
+                f"## {caption}",
+                "",
+                "| page | about | in | runs in |",
+                "|---|---|---|---|",
+                *rows,
+            ]
+    return "\n".join(lines) + "\n"
 
 
-def sanitize(notebook: NotebookNode) -> NotebookNode:
-    """Drop from an executed notebook, in place, all that is not its content; return it."""
-    patterns = get_sanitize_patterns((ROOT / "tools/nbval.ini").read_text())
-    notebook.metadata = nbformat.from_dict(METADATA)
-    count = 0
-    for cell in notebook.cells:
-        cell.metadata.pop("execution", None)
-        if cell.cell_type != "code":
-            continue
-        count += 1
-        # nbval compares no output of a cell that has no execution count.
-        cell.execution_count = count
-        kept = [_stored_output(output, patterns) for output in cell.outputs]
-        if "nbval-ignore-output" in cell.metadata.get("tags", []):
-            kept = []
-        cell.outputs = _merge_streams([output for output in kept if output is not None])
-        for output in cell.outputs:
-            if output.output_type == "execute_result":
-                output.execution_count = count
-    return notebook
+def _row(page: str, seconds: dict[str, dict[str, float]], root: Path) -> str:
+    there = pages.dialects(page, root)
+    if not there:
+        return ""
+    links = ", ".join(f"[`{MARKS[d]}`]({d}/{Path(page).name}.ipynb)" for d in reversed(there))
+    first = pages.cells(page, root)[0].source
+    words = _Words(page, there[-1], root)
+    text = plain_markdown.convert(first, page, root, there[-1], words)
+    paragraph = " ".join(_split(text)[1].split()).replace(" .", ".")
+    sentence = re.split(r"(?<=[.?!:]) ", paragraph, maxsplit=1)[0].rstrip(".:")
+    end = "" if sentence.endswith("?") else "."
+    took = max(seconds.get(page, {}).values(), default=executing.UNKNOWN)
+    title = pages.title(page, root)
+    return f"| **{title}** | {sentence}{end} | {links} | {executing.duration(took)} |"
 
 
-def _merge_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:
-    """Join neighbouring pieces of standard output: where they are cut is chance."""
-    merged: list[NotebookNode] = []
-    for output in outputs:
-        if merged and output.output_type == merged[-1].output_type == "stream":
-            merged[-1].text += output.text
-        else:
-            merged.append(output)
-    return merged
+class _Words(References):
+    """References without links: for a line of the index."""
+
+    def page(self, name: str, text: str) -> str:
+        return text or pages.title(name, self.root)
+
+    def citation(self, keys: list[str]) -> str:
+        return ""
+
+    def term(self, term: str, text: str) -> str:
+        return text
 
 
-def execute(source: Path, dialect: str = dialects.NEURONXCC) -> NotebookNode:
-    """Execute a MyST notebook in its own folder, in a dialect, and return it, sanitized.
+# -- reading, comparing, writing
+
+
+def written(notebook: NotebookNode) -> str:
+    return nbformat.writes(notebook) + "\n"
+
+
+def wanted(runs: Iterable[tuple[str, str]], root: Path = ROOT) -> dict[Path, str]:
+    """The files that are to be there for pages in dialects, and what is to be in them.
 
     Raises:
-        CellExecutionError: if a cell raises.
+        ValueError: a page has no result for the code that it has now.
     """
-    notebook = read_source(source)
-    client = NotebookClient(
-        notebook,
-        timeout=CELL_TIMEOUT,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(source.parent)}},
-        store_widget_state=False,
-    )
-    with dialects.started_in(dialect):
-        client.execute()
-    return sanitize(notebook)
-
-
-def write_if_changed(notebook: NotebookNode, path: Path) -> bool:
-    """Write `notebook` to `path` unless the file already says the same; tell which."""
-    text = nbformat.writes(notebook) + "\n"
-    if path.exists() and path.read_text(encoding="utf-8") == text:
-        return False
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return True
-
-
-def _cells(notebook: NotebookNode) -> list[str]:
-    """Return each cell as text: its type, its tags and other metadata, its source."""
-    lines = []
-    for cell in notebook.cells:
-        metadata = {key: value for key, value in cell.metadata.items() if key != "execution"}
-        lines += [f"--- {cell.cell_type} {metadata}", *cell.source.splitlines()]
-    return lines
-
-
-def check_pair(source: Path) -> list[str]:
-    """Return how the .ipynb of `source` differ from what `make notebooks` would store.
-
-    Outputs are not recomputed here: nbval does that. An empty list means that all agree.
-    """
-    paths = [dialects.stored(source, dialect) for dialect in dialects.runs(source)]
-    problems = [problem for path in paths for problem in _check_stored(source, path)]
-    other = dialects.stored(source, dialects.NKI)
-    if other.exists() and other not in paths:
-        problems.append(f"{dialects.FOLDER}/{other.name} is stored, and no cell has a mark for it")
-    return problems
-
-
-def _check_stored(source: Path, path: Path) -> list[str]:
-    if not path.exists():
-        return [f"{path.name} is missing"]
-    stored = nbformat.read(path, as_version=4)
-    expected = read_source(source)
-    drift = difflib.unified_diff(
-        _cells(expected), _cells(stored), source.name, path.name, lineterm="", n=1
-    )
-    problems = list(drift)
-    if not problems:
-        for cell, other in zip(expected.cells, stored.cells, strict=True):
-            if cell.id != other.get("id"):
-                problems.append(f"{path.name}: cell id {other.get('id')!r}, expected {cell.id!r}")
-    clean = nbformat.writes(sanitize(nbformat.from_dict(stored))) + "\n"
-    if clean != path.read_text(encoding="utf-8"):
-        problems.append(f"{path.name} stores more than its content: pictures, HTML, times, …")
-    return problems
-
-
-def of_the_book(source: Path, result: NotebookNode) -> NotebookNode:
-    """Return what `execute` would, out of what the build of the book has executed."""
-    notebook = read_source(source)
-    for cell, ran in zip(_code(notebook), _code(result), strict=True):
-        cell.outputs = ran.outputs
-    return sanitize(notebook)
-
-
-def drift(source: Path, result: NotebookNode, dialect: str = dialects.NEURONXCC) -> list[str]:
-    """Return how what is stored of `source` differs from what the build has executed: a diff."""
-    wanted = (nbformat.writes(of_the_book(source, result)) + "\n").splitlines()
-    path = dialects.stored(source, dialect)
-    stored = path.read_text(encoding="utf-8").splitlines()
-    names = f"{path.relative_to(source.parent)}, stored", f"{source.name}, executed"
-    return list(difflib.unified_diff(stored, wanted, *names, lineterm="", n=3))
-
-
-def check_built(sources: list[Path], folder: Path) -> int:
-    """Compare what the build of the book has executed with what is stored; return an exit status.
-
-    Args:
-        sources: MyST notebooks.
-        folder: the build's cache of executed notebooks.
-    """
-    failed = 0
-    for source, dialect in _runs(sources):
-        result = executed.result(source, executed.cache_of(dialect, folder))
+    found = {}
+    for page, dialect in runs:
+        result = results.read(page, dialect, root)
         if result is None:
-            print(f"{source.name}: the book has not executed it; run `make book`")
-            failed += 1
-            continue
-        found = drift(source, result, dialect)
-        print("\n".join(found), end="\n" if found else "")
-        failed += bool(found)
-    if failed:
-        print("error: results differ from those stored; run `make notebooks`", file=sys.stderr)
-    return 1 if failed else 0
+            raise ValueError(
+                f"{page} has no result in {dialect} for the code that it has now: "
+                f"run `make notebooks P={page}`"
+            )
+        path = pages.notebook(page, dialect, root)
+        made = plain_outputs.known(nbformat.read(path, as_version=4)) if path.is_file() else {}
+        found[path] = written(make(page, dialect, result, root, made))
+    return found
 
 
-def _runs(sources: list[Path]) -> list[tuple[Path, str]]:
-    return [(source, dialect) for source in sources for dialect in dialects.runs(source)]
+def differing(files: dict[Path, str]) -> list[Path]:
+    """Those of files that are missing or say something else."""
+    return [
+        path
+        for path, text in files.items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text
+    ]
 
 
-def _code(notebook: NotebookNode) -> list[NotebookNode]:
-    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+def write(runs: Sequence[tuple[str, str]], root: Path = ROOT) -> None:
+    """Write the notebooks of pages in dialects, and the index, where they say something else."""
+    files = wanted(runs, root) | {root / "notebooks/README.md": index(root)}
+    for path in differing(files):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(files[path], encoding="utf-8")
+        print(f"==> {path.relative_to(root)}", flush=True)
 
 
-def check_all(sources: list[Path]) -> int:
-    """Print every difference between the pairs; return an exit status."""
-    orphans = {path.with_suffix(".md") for path in NOTEBOOKS.glob("*.ipynb")}
-    seconds = (NOTEBOOKS / dialects.FOLDER).glob("*.ipynb")
-    orphans |= {NOTEBOOKS / f"{path.stem}.md" for path in seconds}
-    orphans -= set(NOTEBOOKS.glob("*.md"))
-    problems = [f"{path.with_suffix('.ipynb').name} has no .md" for path in sorted(orphans)]
-    for source in sources:
-        problems += check_pair(source)
-    for problem in problems:
-        print(problem)
-    if problems:
-        print("error: notebook pairs disagree; run `make notebooks`", file=sys.stderr)
-    return 1 if problems else 0
-
-
-def write_all(sources: list[Path]) -> int:
-    """Execute and store every notebook; return an exit status."""
-    failed = 0
-    built = {d: executed.current(sources, d) for d in (dialects.NEURONXCC, dialects.NKI)}
-    for source, dialect in _runs(sources):
-        path = dialects.stored(source, dialect)
-        print(f"==> {path.relative_to(source.parent)} ", end="", flush=True)
-        try:
-            if source in built[dialect]:
-                print("as the book has executed it: ", end="", flush=True)
-                notebook = of_the_book(source, built[dialect][source])
-            else:
-                notebook = execute(source, dialect)
-            changed = write_if_changed(notebook, path)
-        except CellExecutionError as error:
-            failed += 1
-            print(f"failed, .ipynb left as it was\n{error}")
-        else:
-            print("written" if changed else "unchanged")
-    return 1 if failed else 0
+def store(runs: Sequence[tuple[str, str]], root: Path = ROOT, record: bool = False) -> list[str]:
+    """Execute pages and store what they gave; return what was wrong, a text for each page."""
+    wrong, ended = [], []
+    for run in executing.execute(runs, root):
+        ended.append(run)
+        if run.error:
+            wrong.append(f"==> {run}\n{run.error}")
+        elif results.write(run.result, run.page, run.dialect, root):
+            print(f"==> {results.path(run.page, run.dialect, root).relative_to(root)}", flush=True)
+    if record:
+        executing.record(ended)
+    return wrong
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="compare the pairs, write nothing")
-    parser.add_argument("--built", action="store_true", help="compare with what was executed")
-    parser.add_argument("--not-built", action="store_true", help="list what was not executed")
-    parser.add_argument("sources", nargs="*", type=Path, help="default: all of notebooks/*.md")
-    arguments = parser.parse_args()
-    # validation/ is not installed: as in the Makefile, for the notebooks' processes.
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    sources = [path.resolve().with_suffix(".md") for path in arguments.sources]
-    for path in sources:
-        if path.parent != NOTEBOOKS or not path.exists():
-            print(f"error: no {path}; name a page as notebooks/add_jax", file=sys.stderr)
-            return 2
-    sources = sources or sorted(NOTEBOOKS.glob("*.md"))
-    if arguments.built:
-        return check_built(sources, executed.CACHE)
-    if arguments.not_built:
-        built = {d: executed.current(sources, d) for d in (dialects.NEURONXCC, dialects.NKI)}
-        missing = (dialects.stored(*run) for run in _runs(sources) if run[0] not in built[run[1]])
-        print(*(path.relative_to(ROOT) for path in missing))
-        return 0
-    return check_all(sources) if arguments.check else write_all(sources)
+    parser.add_argument("--check", action="store_true", help="compare, write nothing")
+    parser.add_argument("--clean", action="store_true", help="execute, even what has a result")
+    parser.add_argument("--record", action="store_true", help="keep how long each page took")
+    parser.add_argument("pages", nargs="*", type=Path, help="default: all; given, it is executed")
+    options = parser.parse_args()
+    os.environ.update(executing.environment())
+    try:
+        chosen = {pages.named(path) for path in options.pages}
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    runs = [run for run in pages.runs() if not chosen or run[0] in chosen]
+    if options.check:
+        try:
+            files = wanted(runs) | {ROOT / "notebooks/README.md": index()}
+        except ValueError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+        found = [*differing(files), *results.orphans()]
+        print("".join(f"{path.relative_to(ROOT)}\n" for path in found), end="")
+        return 1 if found else 0
+    again = options.clean or chosen
+    wrong = store(
+        runs if again else [r for r in runs if results.read(*r) is None], ROOT, options.record
+    )
+    for path in results.orphans():
+        path.unlink()
+    if wrong:
+        print("\n".join(wrong), file=sys.stderr)
+    write([run for run in runs if results.read(*run) is not None])
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@
 
 The roles {nki}`…` and {neuronxcc}`…` do the same inside a sentence; where the words have code in
 them, with two backticks on either side. tools/dialects.py gives the same classes to the cells of
-one dialect, and a page in both is read as tools/build_book.py has merged it. A page in one dialect
-says so to readers of the other.
+one dialect, and a page with cells is read as tools/build_book.py has merged it. A page whose front
+matter names one `dialect` says so to readers of the other.
 
 An inline script in the head puts the reader's choice on <html> before anything is drawn, and the
 style sheet hides the other dialect. Without scripts both are shown, each with its name.
@@ -25,12 +25,7 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 MERGED = "_build/merged"
 
-# Which pages have cells of a dialect: what they import.
-IMPORTS = {
-    "neuronxcc": re.compile(r"^import neuronxcc\.nki|^from neuronxcc\.nki", re.MULTILINE),
-    "nki": re.compile(r"^import nki$|^import nki\.", re.MULTILINE),
-}
-CELL = re.compile(r"^(`{3,})\{code-cell\}.*?^\1", re.MULTILINE | re.DOTALL)
+FRONT_MATTER = re.compile(r"\A---\n.*?^dialect: (\w+)$.*?^---$", re.MULTILINE | re.DOTALL)
 ONLY = {
     "neuronxcc": "This page is in <code>neuronxcc.nki</code>: SDK 2.29 and earlier, inf2 and trn1.",
     "nki": "This page is in <code>import nki</code>: SDK 2.30 and later, trn2 and trn3.",
@@ -82,16 +77,13 @@ class Words(SphinxRole):
 
 
 def read(app: Sphinx, page: str, source: list[str]) -> None:
-    """Take a page in both dialects as it was merged; name the dialect of a page in one."""
+    """Take a page with cells as it was merged; name the dialect of a page in one."""
     merged = Path(app.srcdir, MERGED, f"{page}.md")
     if merged.is_file():
         source[0] = merged.read_text(encoding="utf-8")
-        return
-    cells = "\n".join(match[0] for match in CELL.finditer(source[0]))
-    there = [name for name, imported in IMPORTS.items() if imported.search(cells)]
-    if len(there) == 1:
-        classes = f"dialect dialect-{OTHER[there[0]]} dialect-only"
-        note = f'\n\n<p class="{classes}">{ONLY[there[0]]}</p>\n'
+    if only := FRONT_MATTER.match(source[0]):
+        classes = f"dialect dialect-{OTHER[only[1]]} dialect-only"
+        note = f'\n\n<p class="{classes}">{ONLY[only[1]]}</p>\n'
         source[0] = re.sub(r"^# .*$", lambda m: m[0] + note, source[0], count=1, flags=re.M)
 
 

@@ -1,17 +1,16 @@
 """Sphinx extension: version, date and licence at the foot, and what depends on where the site is.
 
-Two environment variables, which the workflow for GitHub sets, are read when the site is built:
-NKI_BOOK_URL, the address that it will have, for the canonical links of OpenGraph, and
-NKI_BOOK_REPOSITORY, the address of the repository, for links to it and the launch buttons. Without
-them the site has no such links, and everything else.
+The addresses of the site and of the repository are those of [project.urls] in pyproject.toml: for
+the canonical links of OpenGraph, and for links to the source and to report an error. While they are
+not set, the site has none of these.
 """
 
-import os
 import subprocess
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pages
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
@@ -25,15 +24,14 @@ def configure(app: Sphinx, config: Config) -> None:
     # do not say that pages may be read side by side, so Sphinx would read one at a time.
     for name in ("sphinx_multitoc_numbering", "sphinx_jupyterbook_latex"):
         app.extensions[name].parallel_read_safe = True
-    config.ogp_site_url = os.environ.get("NKI_BOOK_URL", "")
-    repository = os.environ.get("NKI_BOOK_REPOSITORY")
-    if repository:
+    config.ogp_site_url = pages.site(root) or ""
+    if repository := pages.repository(root):
         options |= {
             "repository_url": repository,
-            "repository_branch": os.environ.get("NKI_BOOK_BRANCH", "main"),
+            "repository_branch": pages.BRANCH,
             "use_repository_button": True,
+            "use_source_button": True,
             "use_issues_button": True,
-            "launch_buttons": {"colab_url": "https://colab.research.google.com"},
         }
 
 

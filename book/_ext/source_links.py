@@ -1,16 +1,16 @@
 """Sphinx extension: a path of this repository in the text is a link to that file.
 
 `kernels/add/neuronxcc.py`, in code type, leads to a copy of the file in the site, as plain text,
-or to the repository where NKI_BOOK_REPOSITORY names one.
+or to the repository where pyproject.toml names one.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from shutil import copyfile
 
+import pages
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.osutil import relative_uri
@@ -29,9 +29,8 @@ def link_sources(app: Sphinx, doctree: nodes.document, page: str) -> None:
             continue
         if not Path(app.srcdir, path).is_file():
             continue
-        repository = os.environ.get("NKI_BOOK_REPOSITORY")
-        if repository:
-            address = f"{repository}/blob/{os.environ.get('NKI_BOOK_BRANCH', 'main')}/{path}"
+        if repository := pages.repository(Path(app.srcdir)):
+            address = f"{repository}/blob/{pages.BRANCH}/{path}"
         else:
             target = Path(app.outdir, FOLDER, f"{path}.txt")
             target.parent.mkdir(parents=True, exist_ok=True)

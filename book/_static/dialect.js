@@ -7,6 +7,13 @@
     for (const button of buttons()) {
       button.setAttribute("aria-pressed", String(button.dataset.chooseDialect === html.dataset.dialect));
     }
+    // The notebook that is offered, where the page has one in this dialect.
+    const there = document.querySelector('meta[name="nki-dialects"]')?.content.split(" ") ?? [];
+    if (!there.includes(html.dataset.dialect)) return;
+    for (const link of document.querySelectorAll('a[href*="/notebooks/"][href$=".ipynb"]')) {
+      const of = `notebooks/${html.dataset.dialect}/`;
+      link.setAttribute("href", link.getAttribute("href").replace(/notebooks\/(nki|neuronxcc)\//, of));
+    }
   }
 
   document.addEventListener("click", (event) => {

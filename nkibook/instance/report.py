@@ -86,7 +86,8 @@ def steps(frameworks: Sequence[str], notebooks: bool = True) -> Iterator[Step]:
     tests = [sys.executable, str(ROOT / "tools/neuron_tests.py")]
     for framework in frameworks:
         yield Step(f"tests: {framework}", [*tests, "--tests", framework], _tail)
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if notebooks else ():
+    folder = ROOT / "notebooks" / kernels.dialect
+    for path in sorted(folder.glob("*.ipynb")) if notebooks else ():
         yield Step(f"notebook: {path.stem}", [*tests, str(path)], _tail)
 
 

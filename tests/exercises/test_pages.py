@@ -21,10 +21,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import dialects
 import jupytext
+import needs
+import pages
 import pytest
-import stored_results
 
 import kernels
 from nkibook.cells import dialect_of
@@ -34,17 +34,14 @@ from nkibook.exercises.running import framework_of
 ROOT = Path(__file__).resolve().parents[2]
 PUZZLES = ROOT / "nkibook/exercises/puzzles"
 PAGES = sorted(
-    page
-    for folder in ("notebooks", "book")
-    for page in (ROOT / folder).glob("*.md")
-    if (PUZZLES / f"{page.stem}.py").exists()
+    path for path in map(pages.source, pages.in_order()) if (PUZZLES / f"{path.stem}.py").exists()
 )
 
 # A page in both dialects has a section for each.
 SECTIONS = [
-    pytest.param(page, dialect, id=f"{page.stem}{'-nki' * (dialect != dialects.NEURONXCC)}")
+    pytest.param(page, dialect, id=f"{page.stem}-{dialect}")
     for page in PAGES
-    for dialect in dialects.runs(page)
+    for dialect in pages.dialects(pages.named(page))
 ]
 
 NKI = re.compile(r"(nki|neuronxcc)\b")  # found only once kernels, nkibook or nkisim is imported
@@ -98,7 +95,7 @@ def _checked_name(source: str) -> str:
 
 
 @functools.cache
-def section(page: Path, dialect: str = dialects.NEURONXCC) -> list[Cell]:
+def section(page: Path, dialect: str) -> list[Cell]:
     """The code cells below the heading "Exercises", to the next heading of its level, as a dialect
     runs them."""
     inside, cells = False, []
@@ -130,7 +127,7 @@ def puzzles(page: Path) -> Any:
     return importlib.import_module(f"nkibook.exercises.puzzles.{page.stem}")
 
 
-def solution(page: Path, name: str, dialect: str = dialects.NEURONXCC) -> Any:
+def solution(page: Path, name: str, dialect: str) -> Any:
     """The answer in a dialect: its own, else the one that both share."""
     module = answers(page, dialect if name in own_answers(page, dialect) else "")
     return getattr(module, name)
@@ -170,12 +167,11 @@ def test_skeletons_fail_and_solutions_pass(
 ) -> None:
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "")  # so that what a cell sets is undone
     monkeypatch.delenv("NEURON_PLATFORM_TARGET_OVERRIDE")
-    if dialect != dialects.NEURONXCC:  # as a notebook is started for it
+    if dialect == "nki":  # as a notebook is started for it
         monkeypatch.setattr(kernels, "dialect", dialect)
         monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
-    need = stored_results.stored_pages(ROOT).get(f"{page.parent.name}/{page.stem}")
-    if need == stored_results.COMPILER:
-        pytest.skip(f"needs: {need}")
+    if needs.missing(pages.named(page), dialect) == needs.COMPILER:
+        pytest.skip(f"needs: {needs.COMPILER}")
     names: dict[str, Any] = {"__name__": "__main__"}
     for number, cell in enumerate(section(page, dialect)):
         file = f"<{page.stem}, exercise cell {number}>"
@@ -196,7 +192,7 @@ def test_skeletons_fail_and_solutions_pass(
         assert written <= 2 * lines + 1, f"{cell.exercise} changes {written} lines"
 
 
-def alone(page: Path, dialect: str = dialects.NEURONXCC) -> str:
+def alone(page: Path, dialect: str) -> str:
     """A section as one program, its skeletons defined and not checked."""
     cells = section(page, dialect)
     return "\n\n".join(c.skeleton() if c.exercise else c.source for c in cells)
@@ -204,8 +200,8 @@ def alone(page: Path, dialect: str = dialects.NEURONXCC) -> str:
 
 def test_sections_stand_on_their_own(tmp_path: Path) -> None:
     """They use no name of the cells above, and import kernels before they import NKI."""
-    for page, dialect in ((p, d) for p in PAGES for d in dialects.runs(p)):
-        file = tmp_path / f"{page.stem}{'_nki' * (dialect != dialects.NEURONXCC)}.py"
+    for page, dialect in ((p, d) for p in PAGES for d in pages.dialects(pages.named(p))):
+        file = tmp_path / f"{page.stem}_{dialect}.py"
         file.write_text(alone(page, dialect))
         imports = [
             node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
@@ -226,7 +222,8 @@ def test_sections_stand_on_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("framework", ["numpy", "torch", "jax"])
 def test_a_section_runs_in_a_fresh_process(framework: str, run_python: Callable[..., Any]) -> None:
     """Where nothing is imported yet: one page stands for those of its framework."""
-    run_python(alone(next(page for page in PAGES if framework_of(page.stem) == framework)))
+    page = next(page for page in PAGES if framework_of(page.stem) == framework)
+    run_python(alone(page, pages.dialects(pages.named(page))[0]))
 
 
 @pytest.mark.parametrize(("page", "dialect"), SECTIONS)
@@ -255,7 +252,7 @@ def test_page_puzzles_and_solutions_have_the_same_names(page: Path, dialect: str
 
 
 def test_every_chapter_has_exercises() -> None:
-    chapters = {path.stem for f in ("notebooks", "book") for path in (ROOT / f).glob("*.md")}
+    chapters = {Path(page).name for page in pages.in_order()}
     assert chapters - REFERENCE == {page.stem for page in PAGES}
 
 
@@ -273,9 +270,9 @@ def test_there_are_bug_hunts() -> None:
     for page in PAGES:
         text = page.read_text()
         hunts += len(re.findall(r"^### .*bug hunt.*$", text, re.MULTILINE))
-        stored = page.with_suffix(".ipynb")
-        if stored.exists():
-            errors |= set(re.findall(r"Not yet: (\w+Error)", stored.read_text()))
+        for dialect in pages.dialects(pages.named(page)):
+            stored = pages.notebook(pages.named(page), dialect).read_text()
+            errors |= set(re.findall(r"Not yet: (\w+Error)", stored))
     assert hunts >= 4
     # A race between programs, an uninitialised tile, a partition-axis reduction, a mask.
     assert errors >= {"RaceError", "UninitializedReadError", "ParameterError", "OutOfBoundsError"}

@@ -131,6 +131,9 @@ def test_the_dialect_can_be_asked_for(run_python, sdk):
             PRINT_DIALECT, path=(sdk(files),), env={"NKI_DIALECT": "nki"}, check=False
         )
         assert "needs SDK 2.30 or later" in done.stderr.splitlines()[-1]
+    path = (sdk({**versioned("2.25.3371.0"), **NKI_OF_THE_SDK}),)
+    done = run_python(PRINT_DIALECT, path=path, env={"NKI_DIALECT": "neuronxcc"}, check=False)
+    assert "SDK 2.29 was the last for neuronxcc.nki" in done.stderr.splitlines()[-1]
     done = run_python(PRINT_DIALECT, env={"NKI_DIALECT": "nki"})
     assert done.stdout.split() == ["nkisim", "nki"]
     done = run_python(PRINT_DIALECT, env={"NKI_DIALECT": "nki 0.6"}, check=False)

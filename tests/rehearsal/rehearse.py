@@ -1,7 +1,7 @@
 """Run notebooks against the stand-in for the SDK, as `make test-neuron` does on an instance.
 
-    python tests/rehearsal/rehearse.py [--instance trn2] notebooks/add_torch.ipynb ...
-    python tests/rehearsal/rehearse.py --sdk 2.33.1 --instance trn2 notebooks/avgpool_torch.ipynb
+    python tests/rehearsal/rehearse.py [--instance trn2] notebooks/neuronxcc/add_torch.ipynb ...
+    python tests/rehearsal/rehearse.py --sdk 2.33.1 --instance trn2 notebooks/nki/add_torch.ipynb
 
 For each it says which cells raise, how many XLA programs were compiled, and what was launched that
 a device would run with undefined results.
@@ -18,11 +18,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tools")]
 
-import dialects  # noqa: E402
 import neuron_tests  # noqa: E402
 import stand_in  # noqa: E402
-
-DIALECTS = {"2.28.1": dialects.NEURONXCC, "2.33.1": dialects.NKI}  # that an SDK compiles
 
 
 @dataclass(frozen=True)
@@ -82,8 +79,7 @@ def main() -> int:
         for at, path in enumerate(options.notebooks):
             log = Path(folder, f"log{at}")
             log.mkdir()
-            path = dialects.stored_in(path.with_suffix(".ipynb").resolve(), DIALECTS[options.sdk])
-            found = rehearse(sdk, path, options.instance, log)
+            found = rehearse(sdk, path.resolve(), options.instance, log)
             failed |= not found.result.right
             if options.verbose or not found.result.right:
                 print(found.result.output)

@@ -13,10 +13,11 @@ import importlib.metadata
 import os
 from collections.abc import Iterator
 
-import executed
+import digests
 import pytest
+from pages import DIALECTS
 
-FOLDER = executed.ROOT / "_build/rehearsed"
+FOLDER = digests.ROOT / "_build/rehearsed"
 # What runs a page: the stand-in, and how nbval is called and compares.
 RUNNING = ("tests/rehearsal", "tools/neuron_tests.py", "tools/nbval.ini", "conftest.py")
 
@@ -24,7 +25,7 @@ RUNNING = ("tests/rehearsal", "tools/neuron_tests.py", "tools/nbval.ini", "conft
 @functools.cache
 def _common() -> str:
     installed = sorted(f"{d.name} {d.version}" for d in importlib.metadata.distributions())
-    return executed.common_key() + executed.digest(RUNNING) + "\n".join(installed)
+    return digests.common() + digests.digest(RUNNING) + "\n".join(installed)
 
 
 @contextlib.contextmanager
@@ -35,9 +36,9 @@ def remembered(pages: list[str], *where: str) -> Iterator[None]:
         pages: names of the notebooks that it runs, or whose exercises.
         where: the instance and the SDK.
     """
-    files = [f"notebooks/{page}.ipynb" for page in pages]
-    exercises = [executed.exercises_key(page) for page in pages]
-    what = "\n".join([_common(), executed.digest(files), *exercises, *where])
+    files = [f"notebooks/{dialect}/{page}.ipynb" for page in pages for dialect in DIALECTS]
+    exercises = [digests.of_exercises(page) for page in pages]
+    what = "\n".join([_common(), digests.digest(files), *exercises, *where])
     passed = FOLDER / hashlib.sha256(what.encode()).hexdigest()
     if passed.exists() and not os.environ.get("CI"):
         pytest.skip("passed before with the same page, packages and stand-in (CI=1 runs all)")

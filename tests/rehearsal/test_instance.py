@@ -8,17 +8,17 @@ what Neuron SDK 2.28.1 refuses, and for the pages in `import nki` what 2.33.1 re
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
-import dialects
-import jupytext
+import needs
+import pages
 import pytest
 import stand_in
-import stored_results
 from rehearse import Rehearsal, rehearse
 from remembered import remembered
 
@@ -30,34 +30,42 @@ ROOT = Path(__file__).resolve().parents[2]
 # Programs that a notebook may have XLA compile, or kernels that it may launch on NumPy arrays: on a
 # device each takes seconds to minutes. A loop without torch_xla.sync() goes far beyond these.
 CEILINGS = {"torch": 60, "jax": 140, "numpy": 60}
-ELSEWHERE, OLDER, TODAYS = (
-    {Path(page).name for page in stored_results.NEEDS[need]}
-    for need in (stored_results.SIMULATOR, stored_results.OLDER, stored_results.TODAYS)
-)
-BOTH = {Path(page).name for page in stored_results.IN_BOTH}
 
 
-def same(page: str) -> bool:
-    """Whether a device runs the same cells in both dialects, down to the exercises: the answers to
-    these are rehearsed in both below."""
-    text = (ROOT / f"notebooks/{page}.md").read_text().partition("\n## Exercises\n")[0]
-    code = (c.source for c in jupytext.reads(text, fmt="md:myst").cells if c.cell_type == "code")
-    return not any(dialect_of(cell) for cell in code if not needs_simulator(cell))
+def on_device(dialect: str) -> set[str]:
+    """The notebooks of a dialect that a device runs, by name."""
+    return {
+        Path(page).name
+        for page, of in pages.runs()
+        if of == dialect and needs.SIMULATOR not in needs.of(page, dialect)
+    }
 
 
-INF2 = (OLDER | BOTH) - ELSEWHERE
-TRN2 = (TODAYS | BOTH) - ELSEWHERE
-SAME = {page for page in BOTH - ELSEWHERE if same(page)}  # rehearsed once, with the newer SDK
+def code_of(name: str, dialect: str) -> list[str]:
+    """The cells of a page that a device runs in a dialect, down to the exercises: the answers to
+    these are rehearsed in both dialects below."""
+    found = []
+    for cell in pages.cells(f"notebooks/{name}"):
+        if cell.cell_type == "markdown" and re.search(r"^## Exercises$", cell.source, re.MULTILINE):
+            break
+        if cell.cell_type == "code" and dialect_of(cell.source) in (None, dialect):
+            found.append(cell.source)
+    return [cell for cell in found if not needs_simulator(cell)]
 
-needs = {
+
+INF2, TRN2 = on_device("neuronxcc"), on_device("nki")
+# A device runs the same cells in both dialects: rehearsed once, with the newer SDK.
+SAME = {name for name in INF2 & TRN2 if code_of(name, "neuronxcc") == code_of(name, "nki")}
+
+installed = {
     "torch": pytest.mark.skipif(find_spec("torch_xla") is None, reason="needs: torch_xla"),
     "jax": pytest.mark.skipif(find_spec("jax") is None, reason="needs: jax"),
     "numpy": [],
 }
 
 
-def pages(names: Iterable[str]) -> list:
-    return [pytest.param(n, marks=needs[framework_of(n)]) for n in sorted(names)]
+def cases(names: Iterable[str]) -> list:
+    return [pytest.param(n, marks=installed[framework_of(n)]) for n in sorted(names)]
 
 
 def explained(found: Rehearsal) -> str:
@@ -71,8 +79,8 @@ def runs(request, tmp_path):
     def run(name: str, instance: str, sdk: str) -> None:
         with remembered([name], instance, sdk):
             folder, forking = request.getfixturevalue(sdk), request.getfixturevalue("forking")
-            dialect = dialects.NEURONXCC if sdk == "sdk" else dialects.NKI
-            notebook = dialects.stored_in(ROOT / f"notebooks/{name}.ipynb", dialect)
+            dialect = "neuronxcc" if sdk == "sdk" else "nki"
+            notebook = ROOT / f"notebooks/{dialect}/{name}.ipynb"
             found = rehearse(folder, notebook, instance, tmp_path, forking)
             assert found.result.right, explained(found)
             assert found.refused == (), "a device would run these, with undefined results"
@@ -86,24 +94,24 @@ def runs(request, tmp_path):
 # Classes, since pytest-xdist hands a class to one worker: these take longest. PyTorch pages take
 # half of all.
 class TestPyTorch:
-    @pytest.mark.parametrize("name", pages(p for p in INF2 - SAME if framework_of(p) == "torch"))
+    @pytest.mark.parametrize("name", cases(p for p in INF2 - SAME if framework_of(p) == "torch"))
     def test_notebook_runs(self, runs, name):
         runs(name, "inf2", "sdk")
 
 
 class TestOthers:
-    @pytest.mark.parametrize("name", pages(p for p in INF2 - SAME if framework_of(p) != "torch"))
+    @pytest.mark.parametrize("name", cases(p for p in INF2 - SAME if framework_of(p) != "torch"))
     def test_notebook_runs(self, runs, name):
         runs(name, "inf2", "sdk")
 
 
 class TestTrn2:
     # What differs on a trn2 with SDK 2.28.1: two cores in one launch, and more cores to shard over.
-    @pytest.mark.parametrize("name", pages(["add_jax"]))
+    @pytest.mark.parametrize("name", cases(["add_jax"]))
     def test_notebook_runs(self, runs, name):
         runs(name, "trn2", "sdk")
 
-    @pytest.mark.parametrize("name", pages(TRN2))
+    @pytest.mark.parametrize("name", cases(TRN2))
     def test_notebook_in_nki_runs(self, runs, name):
         runs(name, "trn2", "nki_sdk")
 
@@ -148,18 +156,18 @@ def solve(sdk: Path, instance: str, folder: Path, framework: str, pages: list[st
     assert note["runtimes"] == [framework]
 
 
-@pytest.mark.parametrize("name", [pytest.param(f, marks=m) for f, m in needs.items()])
+@pytest.mark.parametrize("name", [pytest.param(f, marks=m) for f, m in installed.items()])
 def test_solutions_of_exercises_are_right(request, tmp_path, name):
-    pages = chosen(name, INF2)
-    with remembered(pages, "inf2", "solutions"):
-        solve(request.getfixturevalue("sdk"), "inf2", tmp_path, name, pages)
+    found = chosen(name, INF2)
+    with remembered(found, "inf2", "solutions"):
+        solve(request.getfixturevalue("sdk"), "inf2", tmp_path, name, found)
 
 
-@pytest.mark.parametrize("name", [pytest.param(f, marks=needs[f]) for f in needs])
+@pytest.mark.parametrize("name", [pytest.param(f, marks=m) for f, m in installed.items()])
 def test_solutions_in_nki_are_right(request, tmp_path, name):
-    pages = chosen(name, TODAYS | BOTH)
-    with remembered(pages, "trn2", "solutions"):
-        solve(request.getfixturevalue("nki_sdk"), "trn2", tmp_path, name, pages)
+    found = chosen(name, TRN2)
+    with remembered(found, "trn2", "solutions"):
+        solve(request.getfixturevalue("nki_sdk"), "trn2", tmp_path, name, found)
 
 
 def test_without_an_sdk_nothing_is_claimed_to_be_tested():
