@@ -30,6 +30,7 @@ def of_timeline(t: Timeline) -> dict[str, Any]:
         - instructions: of all cores; hbm_bytes, spilled_bytes, flops: counts;
         - bound: {resource, busy_us, of_latency}: the busiest resource;
         - roofline: {resource, us, of_latency}: the least time that elements and bytes need;
+        - once: {us, of_latency}: the least time to move inputs and outputs, each byte once;
         - engines: by name {busy_us, data_us, utilisation, instructions};
         - findings: [{text, gain_us, line}], the largest gain first;
         - lines: [{line, resource, what, count, busy_us}], the dearest first.
@@ -56,6 +57,7 @@ def of_timeline(t: Timeline) -> dict[str, Any]:
             "of_latency": t.bound_fraction,
         },
         "roofline": {"resource": resource, "us": floor, "of_latency": t.roofline_fraction},
+        "once": {"us": t.once_us, "of_latency": t.once_us / t.latency_us},
         "engines": {
             name: {
                 "busy_us": use.busy_us,

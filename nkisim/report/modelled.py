@@ -11,7 +11,7 @@ from nkisim.compiler.build import work_of
 from nkisim.compiler.loops import ASSUMED, unrolled
 from nkisim.cost.tasks import Work
 from nkisim.ir.instruction import Instruction
-from nkisim.ir.memory import Space
+from nkisim.ir.memory import Role, Space
 from nkisim.ir.trace import Trace
 from nkisim.machine import Machine
 from nkisim.machine.timing import Timing
@@ -53,7 +53,34 @@ def timeline(trace: Trace) -> Timeline:
     found = [Core(*core, waits) for core in zip(works, schedules, spilled, strict=True)]
     count = len(trace.instructions)
     guessed = sorted(trace.guessed)
-    return Timeline(trace.name, machine, timing, found, count, trace.target, guessed=guessed)
+    once = _moved_once(trace)
+    return Timeline(
+        trace.name, machine, timing, found, count, trace.target, guessed=guessed, once=once
+    )
+
+
+def _moved_once(trace: Trace) -> tuple[int, int]:
+    """See `Times.once`. A part that is moved again and again, in the same way, counts once, and a
+    tensor no more than it has."""
+    moved: tuple[dict, dict] = ({}, {})  # read, written: a buffer's number -> its parts' elements
+    for instr in trace.instructions:
+        if not instr.outs:
+            continue
+        most = max(t.size for t in instr.outs)  # of what a gather may touch, it moves that
+        for parts, tensors in zip(moved, (instr.tiles_in, instr.outs), strict=True):
+            for t in tensors:
+                if not t.space.on_chip:
+                    own = parts.setdefault(t.buffer.number, {})
+                    own[t.form, t.offsets] = min(t.size, most)
+    bytes_of = []
+    for parts, others in zip(moved, reversed(moved), strict=True):
+        total = 0
+        for number, own in parts.items():
+            buffer = trace.buffers[number]
+            if buffer.role is Role.ARGUMENT or (parts is moved[1] and number not in others):
+                total += min(sum(own.values()), buffer.size) * buffer.dtype.itemsize
+        bytes_of.append(total)
+    return bytes_of[0], bytes_of[1]
 
 
 def _planned(

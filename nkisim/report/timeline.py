@@ -42,7 +42,7 @@ class Timeline(Times):
                 fix=f"0 to {len(self.cores) - 1}",
             )
         given = (self.kernel, self.machine, self.timing, self.cores, self.instructions)
-        return Timeline(*given, self.target, shown=number, guessed=self.guessed)
+        return Timeline(*given, self.target, shown=number, guessed=self.guessed, once=self.once)
 
     # -- output ---------------------------------------------------------------------------------
 

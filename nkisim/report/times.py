@@ -114,6 +114,8 @@ class Times:
             the slowest one, unless `shown` is the number of another.
         instructions: instructions traced, over all cores.
         guessed: what the kernel calls of which no latency is published.
+        once: bytes (read, written) of the kernel's inputs and outputs, over all cores, each byte
+            once; of tensors in HBM that the kernel makes, those that it does not read are outputs.
         kind: what the times are, for everything that prints them.
     """
 
@@ -129,11 +131,13 @@ class Times:
         target: str = "",
         shown: int | None = None,
         guessed: Sequence[str] = (),
+        once: tuple[int, int] = (0, 0),
     ) -> None:
         self.kernel = kernel
         self.machine = machine
         self.target = target
         self.guessed = guessed
+        self.once = once
         self.timing = timing
         self.cores = cores
         self.instructions = instructions
@@ -291,6 +295,15 @@ class Times:
     def roofline_fraction(self) -> float:
         """The roofline's time over the latency, 0 to 1."""
         return self.roofline[1] / self.latency_us
+
+    @property
+    def once_us(self) -> float:
+        """The least time in which the DMA engines of all cores move the kernel's inputs and
+        outputs, each byte once, in microseconds. A kernel that reads its input three times is far
+        from this, and may reach its roofline all the same."""
+        dma, (read, written) = self.timing.dma, self.once
+        ns = read / dma.load_rate + written / dma.store_rate
+        return ns / dma.engines / len(self.cores) / 1e3
 
     @property
     def choices(self) -> dict[str, int]:

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 import neuronxcc.nki.typing as nt
 import numpy as np
@@ -20,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nkisim
+from nkibook.records import dma_bound
 from nkibook.validation import elementwise, mamba, vector_add
 from nkisim.errors import ParameterError
 from nkisim.report import figure
@@ -514,3 +516,75 @@ def test_transfers_under_a_mask_move_what_it_leaves(rows, columns, diagonals):
     stores = [task for task in t._core.work.tasks if task.label == "store"]
     whole = [n for n in left if n]
     assert [task.transfer.nbytes for task in stores] == [4 * n for n in whole]
+
+
+def softmax_of(reads):
+    """A softmax over rows that reads its input so often, and one that goes through HBM."""
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        scratch = nl.ndarray(x.shape, x.dtype, buffer=nl.hbm)
+        for i in nl.affine_range(x.shape[0] // 100):
+            rows = nl.ds(i * 100, 100)
+            tiles = [nl.load(x[rows]) for _ in range(reads)]
+            most = nl.max(tiles[0], axis=1)
+            total = nl.sum(nl.exp(tiles[-1] - most), axis=1)
+            nl.store(scratch[rows], nl.exp(tiles[reads // 2] - most) / total)
+            nl.store(out[rows], nl.load(scratch[rows]))
+        return out
+
+    return kernel
+
+
+def test_inputs_and_outputs_moved_once_are_below_what_a_kernel_moves():
+    one, three = (nkisim.profile(softmax_of(n), spec(300, 1111)) for n in (1, 3))
+    assert one.once == three.once == (300 * 1111 * 4, 300 * 1111 * 4)
+    assert three.hbm_bytes == 6 * 300 * 1111 * 4
+    least = dma_bound(*three.once, launch=False).median * 1e6
+    assert three.once_us == pytest.approx(least)
+    assert f"moved once: {least:.1f} µs, {least / three.latency_us:.0%}" in three.summary()
+    assert three.once_us < 0.4 * three.roofline[1]
+
+
+def test_what_is_not_touched_is_not_moved():
+    @nki.jit
+    def part(x, index):
+        out = nl.ndarray((50, x.shape[1]), x.dtype, buffer=nl.shared_hbm)
+        at = nl.load(index)
+        nl.store(out, nl.add(nl.load(x[at[:, 0], :]), nl.load(x[0:1, :])))
+        return out
+
+    t = nkisim.profile(part, spec(900, 77), nkisim.TensorSpec((50, 1), np.dtype("int32")))
+    assert t.once == (51 * 77 * 4 + 50 * 4, 50 * 77 * 4)
+
+
+def test_two_cores_move_at_twice_the_rate(monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+
+    @nki.jit
+    def copied(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        rows = nl.ds(nl.program_id(0) * 128, 128)
+        nl.store(out[rows], nl.load(x[rows]))
+        return out
+
+    one, two = (nkisim.profile(copied[g], spec(1024, 512)) for g in ((8,), (nl.nc(2) * 4,)))
+    assert one.once == two.once
+    assert one.once_us / 2 <= two.once_us < one.once_us
+
+
+def test_an_assumed_rate_is_marked_where_it_decides():
+    @nki.jit
+    def counted(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        t = nl.load(x)
+        for _ in nl.static_range(20):
+            t = nisa.tensor_tensor(t, t, np.add, engine=nisa.gpsimd_engine)
+        nl.store(out, t)
+        return out
+
+    t = nkisim.profile(counted, spec(64, 512))
+    assert t.bound.name == "GpSimd"
+    assert "at an assumed rate" in t.summary()
+    assert "at an assumed rate" not in nkisim.profile(softmax_of(1), spec(100, 64)).summary()
