@@ -73,7 +73,7 @@ class Kernel(Decorated):
     # Attributes that say nothing to a kernel that calls this one (see nkisim.trace.guards).
     follows_from_others = frozenset(
         {"_cache", "_launches", "_body", "_machine", "_platform", "_positional"}
-        | {"dialect", "signature"}
+        | {"dialect", "signature", "__annotations__"}
     )
 
     def __init__(

@@ -117,8 +117,8 @@ def _doubts_of(attribute: str) -> list[str]:
 
 
 def _doubts_of_text(code: CodeType) -> Iterator[str]:
-    """`"{0.__init__.__globals__}".format(x)` asks for attributes, too."""
-    if not {"format", "format_map"}.isdisjoint(code.co_names):
+    """`"{0.__init__.__globals__}".format(x)` asks for attributes, too, and so does `x.__dict__`."""
+    if not {"format", "format_map", "__dict__"}.isdisjoint(code.co_names):
         for text in code.co_consts:
             if isinstance(text, str) and "__" in text:
                 yield f"the text {text!r} may lead to what is not compared"
