@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import resource
 import select
@@ -24,6 +25,10 @@ from typing import Any, BinaryIO, NoReturn
 
 Message = tuple[dict[str, Any], list[bytes]]
 Stage = Callable[[dict[str, Any], list[bytes]], Message]
+
+IDLE = 10
+"""How much longer a process may take on the clock than of the processor: others may have that, and
+one that waits for ever uses none of it."""
 
 PRINTED = 2000
 """Characters of what a judged process prints that are kept."""
@@ -117,7 +122,8 @@ class Nursery:
 
         Args:
             stage: its name.
-            header: for the stage; of "limits" are `seconds` and `memory_mb`.
+            header: for the stage; of "limits" are `seconds` of the processor, `memory_mb` and
+                `reply_mb`, the most that it may give.
             blobs: for the stage.
 
         Returns:
@@ -174,19 +180,21 @@ def _forked(
                 os.close(file.fileno())
             _be_the_child(stage, header, blobs, into, printed.fileno())
         os.close(into)
-        data, late = _all_of(out, begun + limits["seconds"], limits["reply_mb"] << 20)
+        deadline = begun + IDLE * limits["seconds"]
+        data, late = _all_of(out, deadline, limits["reply_mb"] << 20)
         os.close(out)
         with contextlib.suppress(OSError):
             os.killpg(child, signal.SIGKILL)  # it, and what it has started
         with contextlib.suppress(OSError):
             os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
+        _, status, used = os.wait4(child, 0)
         printed.seek(0)
         said = printed.read(4 * PRINTED).decode(errors="replace")[:PRINTED]
     try:
         found, parts = unpack(data)
     except ValueError:
         code = os.waitstatus_to_exitcode(status)
+        late = late or code == -signal.SIGXCPU or used.ru_utime + used.ru_stime > limits["seconds"]
         ended = "time" if late else f"signal {-code}" if code < 0 else f"exit {code}"
         found, parts = {"ended": ended}, []
     return {**found, "printed": said, "seconds": time.monotonic() - begun}, parts
@@ -221,8 +229,8 @@ def _be_the_child(
         limits = header["limits"]
         memory = limits["memory_mb"] << 20
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-        seconds = int(limits["seconds"]) + 1
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        seconds = math.ceil(limits["seconds"])
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         try:
             reply = pack(*stage(header, blobs))

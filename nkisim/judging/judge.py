@@ -288,7 +288,7 @@ class _Judging:
                 why=f"the kernel's file replaces {names}: a kernel changes nothing but its tensors",
             )
         if ended == "time":
-            why = f"it takes longer than {limits.seconds:g} s {when}"
+            why = f"it takes more than {limits.seconds:g} s of the processor {when}"
             return replace(launch, status="limit", why=why)
         if ended == "memory" or ended == "signal 9":
             why = f"it takes more than {limits.memory_mb:,} MB {when}"

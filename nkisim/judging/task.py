@@ -35,8 +35,8 @@ class Limits:
     """What a judged launch may take.
 
     Attributes:
-        seconds: of each of its two processes, the one that traces the kernel and the one that runs
-            the trace.
+        seconds: of the processor, of each of its two processes, the one that traces the kernel and
+            the one that runs the trace; on the clock they may take ten times as long.
         memory_mb: of each of them, in MB; Linux holds it.
         instructions, iterations: as for `nkisim.limits`.
         embedded_bytes: data in the trace, as of nl.shared_constant; identity matrices are free.

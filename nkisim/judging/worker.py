@@ -72,7 +72,7 @@ def trace(header: dict[str, Any], blobs: list[bytes]) -> Message:
     modes: dict[str, Mode] = dict.fromkeys(CHECKS, "error") if header["strict"] else {}
     with warnings.catch_warnings(record=True) as caught, checks(**{**modes, "values": "error"}):
         warnings.simplefilter("ignore")
-        warnings.simplefilter("always", NkiWarning)
+        warnings.simplefilter("error" if header["strict"] else "always", NkiWarning)
         try:
             name, whole = _traced(header, blobs)
             found: dict[str, Any] = {"kernel": name}

@@ -60,6 +60,35 @@ KERNELS = """
 
 
     @nki.jit
+    def shared_out(x, w):
+        n, d = x.shape
+        half = n // nl.num_programs(0)
+        rows = slice(half * nl.program_id(0), half * (nl.program_id(0) + 1))
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        weights = nl.ndarray((half, d), dtype=w.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=weights, src=w.ap([[0, half], [1, d]]))
+        t = nl.load(x[rows])
+        nisa.tensor_tensor(dst=t, data1=t, data2=weights, op=nl.multiply)
+        nl.store(out[rows], value=t)
+        return out
+
+
+    @nki.jit
+    def loses_rows(x):
+        out = nl.ndarray((128, x.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, value=nl.load(x[0:128]))
+        return out
+
+
+    @nki.jit
+    def in_place(x):
+        t = nl.load(x)
+        nisa.tensor_scalar(dst=t, data=t, op0=nl.multiply, operand0=2.0)
+        nl.store(x, value=t)
+        return x
+
+
+    @nki.jit
     def too_high(x, w):
         t = nl.ndarray((300, 4), dtype=x.dtype, buffer=nl.sbuf)
         return scaled(x, w)
@@ -181,6 +210,31 @@ def test_registers_read_the_inputs_that_the_task_names_and_see_no_others(file):
     assert judge(f"{file}:sums", task).right
     refused = judge(f"{file}:sums", Task(inputs, reference=lambda x, n: x + n[0, 0]))
     assert "registers" in refused.launches[0].error["fix"]
+
+
+def test_cores_share_a_launch(file):
+    found = judge(f"{file}:shared_out", Task(INPUTS, CASES[:1], product, cores=(1, 2)))
+    assert [x.status for x in found.launches] == ["right", "right"], str(found)
+    assert found.launches[1].title == "n=128 d=64, trn2 on 2 cores"
+    assert found.launches[1].profile["cores"] == 2
+
+
+def test_an_input_is_written_where_the_task_allows_it(file):
+    task = Task({"x": "float32[7, 5]"}, reference=lambda x: x * 2, in_place=["x"])
+    assert judge(f"{file}:in_place", task).right
+    found = judge(f"{file}:in_place", Task({"x": "float32[7, 5]"}, reference=lambda x: x * 2))
+    assert "in_place" in found.launches[0].why
+
+
+def test_a_strict_task_refuses_what_gives_a_warning(file):
+    task = Task(INPUTS, [{"n": 129, "d": 5}], strict=True)
+    assert judge(f"{file}:scaled", task).right
+    (tail,) = judge(f"{file}:whole_tiles", task).launches
+    assert tail.status == "right"  # it reads and writes all
+    loses = Task({"x": "float32[129, 5]"}, strict=True)
+    (lost,) = judge(f"{file}:loses_rows", loses).launches
+    assert lost.status == "refused"
+    assert "never read" in lost.why
 
 
 def test_a_launch_grid_constants_dtypes_and_what_is_printed(file):

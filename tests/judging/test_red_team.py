@@ -12,7 +12,7 @@ TASK = Task(
     inputs={"x": "float32[n, d]"},
     cases=[{"n": 130, "d": 40}],
     reference=lambda x: x * 2,
-    limits=Limits(seconds=2, memory_mb=1000, instructions=500),
+    limits=Limits(seconds=3, memory_mb=1000, instructions=500),
 )
 
 
