@@ -124,6 +124,11 @@ REFUSED = {
     "a large int": (lambda s: s + 2**31, "-2147483648 to 2147483647"),
     "another type": (lambda s: s + nisa.NkiScalar(1, nl.int64), "have one type"),
     "a register": (lambda s: s + nisa.register_alloc(1), "a scalar of the same type"),
+    "register_store": (
+        lambda s: nisa.register_store(nl.ndarray((1, 1), nl.int32), s),
+        "use nisa.scalar_store(dst, scalar)",
+    ),
+    "register_move": (lambda s: nisa.register_move(nisa.register_alloc(), s), "since NKI 0.7"),
     "-int64": (lambda s: -nisa.NkiScalar(1, nl.int64), "of int64"),
     "float32": (lambda s: nisa.NkiScalar(1, nl.float32), "nl.int32 or nl.int64"),
 }

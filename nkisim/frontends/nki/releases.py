@@ -87,6 +87,7 @@ CHANGES: tuple[Change, ...] = (
         "changed",
         "bounds are integers or registers; `body(i)` gets a register",
         "bounds may be scalars of int32; `body(i)` gets a scalar, unless a bound is a register",
+        "`nisa.scalar_store(t, i)` for `nisa.register_store(t, i)`",
     ),
     Change(
         "nl.while_loop",

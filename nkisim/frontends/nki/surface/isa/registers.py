@@ -53,7 +53,7 @@ def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:
         src: an int, or a register.
 
     Raises:
-        ParameterError: dst is the variable of a loop or no register, or src is a tensor.
+        ParameterError: dst is the variable of a loop or no register, or src a tensor or a scalar.
     """
     _writable("nisa.register_move", dst)
     if isinstance(src, NkiTensor):
@@ -62,7 +62,18 @@ def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:
             rule="it moves an integer or a register",
             fix="load a tensor of one element with nisa.register_load",
         )
+    _no_scalar("nisa.register_move", src, "pass the scalar where the register is used")
     dst.state = src.state if isinstance(src, VirtualRegister) else int(src)
+
+
+def _no_scalar(call: str, src: Any, instead: str) -> None:
+    if isinstance(src, NkiScalar):
+        raise ParameterError(
+            f"{call} of a scalar",
+            rule="it takes an integer or a register; the variable of nl.fori_loop is a scalar "
+            "since NKI 0.7, unless a bound is a register",
+            fix=instead,
+        )
 
 
 def _single(call: str, t: NkiTensor) -> None:
@@ -101,10 +112,11 @@ def register_store(dst: NkiTensor, src: VirtualRegister) -> None:
         src: a register.
 
     Raises:
-        ParameterError: dst is another tensor.
+        ParameterError: dst is another tensor, or src a scalar.
         IndexingError: nothing has written the register.
     """
     _single("nisa.register_store", dst)
+    _no_scalar("nisa.register_store", src, "use nisa.scalar_store(dst, scalar)")
     session = current()
     _write(dst, int(session.number_of(src) if isinstance(src, VirtualRegister) else src))
 
