@@ -11,7 +11,6 @@ import contextlib
 import json
 import math
 import os
-import resource
 import select
 import signal
 import struct
@@ -221,6 +220,8 @@ def _be_the_child(
     stage: Stage, header: dict[str, Any], blobs: list[bytes], into: int, printed: int
 ) -> NoReturn:
     """Run the stage, write what it gives, and end without exit handlers."""
+    import resource  # which Windows does not have, nor os.fork
+
     code = 1
     try:
         os.setsid()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import resource
 import signal
 from collections.abc import Callable
 from types import FrameType
@@ -43,7 +42,9 @@ def limit_time(seconds: float) -> Callable[[], None]:
 
 def limit_memory(megabytes: int) -> None:
     """Limit the memory that this process and its children each may take: then MemoryError is
-    raised. Linux holds it; macOS does not."""
+    raised. Linux holds it; macOS does not, and Windows has none."""
+    import resource
+
     size = megabytes << 20
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     if most != resource.RLIM_INFINITY:
