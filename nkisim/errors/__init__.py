@@ -48,10 +48,16 @@ _lines: dict[Location, Location] = {}  # one object a line
 _MOST = 65_536  # places in code
 
 
+LIBRARIES = ("numpy", "jax", "jaxlib", "torch", "torch_xla")
+"""Packages whose lines are never the kernel's, in site-packages or dist-packages."""
+
+
 @functools.cache
 def _is_own(filename: str) -> bool:
-    """Whether a file is of the simulator, of NumPy, or of PyTorch, which hand some calls on."""
-    return filename.startswith(_PACKAGES) or f"site-packages{os.sep}torch{os.sep}" in filename
+    """Whether a file is of the simulator, or of a library that hands some calls on."""
+    return filename.startswith(_PACKAGES) or any(
+        f"-packages{os.sep}{library}{os.sep}" in filename for library in LIBRARIES
+    )
 
 
 def caller(depth: int = 1) -> FrameType | None:

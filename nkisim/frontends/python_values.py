@@ -7,10 +7,11 @@ import re
 import sys
 from typing import Any
 
-from nkisim.errors import ControlFlowError, KernelError, Location
+from nkisim.errors import LIBRARIES, ControlFlowError, KernelError, Location
 from nkisim.trace.frames import is_ours, kernel_line, kernel_names, line_of
 
-_LIBRARIES = ("numpy", "enum")  # whose functions a kernel's line may call
+_CALLED = frozenset({*LIBRARIES, "enum"})  # whose functions a kernel's line may call
+_ALIASES = "np|numpy|jnp|jax|lax|nn|torch|F"
 _NUMPY = "Could not convert object to sequence"  # of an array from what is none
 
 
@@ -26,12 +27,14 @@ def value_asked(error: Exception, tensor: type, language: str) -> KernelError | 
     text, line = str(error), asking_line(error)
     name = tensor.__name__
     named = re.search(rf"\b{name}\b(?!\.\w+\(\))", text) and "not callable" not in text
-    if line is None or not isinstance(error, TypeError) or not (named or _NUMPY in text):
+    who = _who(error, _NUMPY in text)
+    of_values = isinstance(error, TypeError) or (isinstance(error, ValueError) and who != "Python")
+    if line is None or not of_values or not (named or _NUMPY in text):
         return None
-    of_numpy = re.findall(r"\b(?:np|numpy)\.(\w+)\(", line.text)
-    known = [f"nl.{name}" for name in of_numpy if hasattr(sys.modules.get(language), name)]
+    called = re.findall(rf"\b(?:{_ALIASES})\.(?:\w+\.)*(\w+)\(", line.text)
+    known = [f"nl.{name}" for name in called if hasattr(sys.modules.get(language), name)]
     return ControlFlowError(
-        f"{'NumPy' if _NUMPY in text else 'Python'} is given a tensor for its values: {text}",
+        f"{who} is given a tensor for its values: " + text.partition("\n")[0],
         rule="a kernel is traced before it runs: what is in a tensor is not known then",
         fix=f"use the function of nki.language: {', '.join(known)}"
         if known
@@ -41,6 +44,16 @@ def value_asked(error: Exception, tensor: type, language: str) -> KernelError | 
     )
 
 
+def _who(error: Exception, numpy: bool) -> str:
+    """Who raised an error, in words."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = "" if trace is None else trace.tb_frame.f_globals.get("__name__", "")
+    library = "numpy" if numpy else module.partition(".")[0]
+    return {"numpy": "NumPy", "jax": "JAX", "torch": "PyTorch"}.get(library, "Python")
+
+
 def asking_line(error: Exception) -> Location | None:
     """The kernel's line that an error of Python or of NumPy comes from; None where the simulator
     raised it."""
@@ -48,7 +61,7 @@ def asking_line(error: Exception) -> Location | None:
     while trace is not None:
         if is_ours(trace.tb_frame):
             line = None
-        elif trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] not in _LIBRARIES:
+        elif trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] not in _CALLED:
             line = line_of(trace)
         trace = trace.tb_next
     return line

@@ -3,10 +3,14 @@ the fix line says gives the right result."""
 
 from __future__ import annotations
 
+import functools
+
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 import nki as new_nki
+import nki.isa as new_isa
+import nki.language as new_nl
 import numpy as np
 import pytest
 
@@ -143,3 +147,58 @@ def test_a_shape_where_a_tensor_is_wanted():
         nkisim.profile(kernel, (16, 32))
     assert "nkisim.TensorSpec((16, 32), np.float32)" in caught.value.fix
     assert nkisim.profile(kernel, nkisim.TensorSpec((16, 32), np.float32)).latency_us > 0
+
+
+# -- lines and fixes of what a framework's function says
+
+FRAMEWORKS = {
+    "jax.nn.gelu": lambda jax, torch, t: jax.nn.gelu(t),
+    "jax.numpy.exp": lambda jax, torch, t: jax.numpy.exp(t),
+    "jax.lax.exp": lambda jax, torch, t: jax.lax.exp(t),
+    "jax.nn.softmax": lambda jax, torch, t: jax.nn.softmax(t),
+    "jax.numpy.asarray": lambda jax, torch, t: jax.numpy.asarray(t),
+    "torch.exp": lambda jax, torch, t: torch.exp(t),
+    "torch.nn.functional.gelu": lambda jax, torch, t: torch.nn.functional.gelu(t),
+    "np.exp": lambda jax, torch, t: np.exp(t),
+}
+
+
+@pytest.mark.parametrize("dialect", [nki, new_nki])
+@pytest.mark.parametrize("function", FRAMEWORKS)
+def test_a_framework_s_function_is_told_at_the_kernel_s_line(function, dialect):
+    jax, torch = pytest.importorskip("jax"), pytest.importorskip("torch")
+    language = nl if dialect is nki else new_nl
+
+    def kernel(x):
+        FRAMEWORKS[function](jax, torch, language.load(x))
+
+    with pytest.raises(KernelError) as caught:
+        dialect.jit(kernel)(X)
+    assert caught.value.location.filename == __file__
+    name = function.rpartition(".")[2]
+    if hasattr(language, name):
+        assert f"nl.{name}" in caught.value.fix
+
+
+@pytest.mark.parametrize("dialect", [nki, new_nki])
+def test_a_number_under_jit_is_told_to_be_static(dialect):
+    jax = pytest.importorskip("jax")
+
+    def in_neuronxcc(x, s):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x) * s)
+        return out
+
+    def in_nki(x, s):
+        out = new_nl.ndarray(x.shape, x.dtype, buffer=new_nl.shared_hbm)
+        t = new_nl.load(x)
+        new_isa.tensor_scalar(t, t, new_nl.multiply, s)
+        new_isa.dma_copy(out, t)
+        return out
+
+    kernel = dialect.jit(in_neuronxcc if dialect is nki else in_nki)
+    with pytest.raises(KernelError) as caught:
+        jax.jit(kernel)(X, 2.0)
+    assert "functools.partial(kernel, s=2.0) or static_argnames" in caught.value.fix
+    np.testing.assert_array_equal(jax.jit(functools.partial(kernel, s=2.0))(X), 2 * X)
+    np.testing.assert_array_equal(jax.jit(kernel, static_argnames="s")(X, s=2.0), 2 * X)

@@ -260,8 +260,9 @@ class Session(Tracer):
             raise ShapeError(
                 f"argument {name} is an array without axes",
                 rule="a tensor has an axis at least; under jax.jit a number is such an array",
-                fix=f"pass {name}.reshape(1, 1), and load it as a tile, or a number that is known "
-                "when the kernel is traced (static_argnums)",
+                fix=f"pass {name} as a number that is known when the kernel is traced, which under "
+                f"jax.jit is functools.partial(kernel, {name}=2.0) or static_argnames; or pass "
+                f"{name}.reshape(1, 1), and load it as a tile",
             )
         return self.of_buffer(self.argument(name, shape, kind.stored).buffer, kind, shape)
 

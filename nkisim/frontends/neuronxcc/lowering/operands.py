@@ -45,7 +45,7 @@ def require_on_chip(op: str, tile: Tensor) -> None:
         raise MemorySpaceError(
             f"nl.{op} is given {tile.describe()}",
             rule="compute engines reach SBUF and PSUM only; HBM is reached by DMA",
-            fix="nl.load the tensor into SBUF first",
+            fix=_LOAD if tile.shape else _as_number(tile.name),
             code="err_unsupported_memory",
         )
 
@@ -138,6 +138,14 @@ def fit(value: Tensor, target: Tensor, what: str) -> Tensor:
 _LOAD = "nl.load the tensor into SBUF first"
 
 
+def _as_number(name: str) -> str:
+    """How to pass a number that a framework made an array of, without axes."""
+    return (
+        f"pass {name or 'it'} as a number that is known when the kernel is traced, which under "
+        f"jax.jit is functools.partial(kernel, {name or 's'}=2.0) or static_argnames; or nl.load it"
+    )
+
+
 def require_tile(what: str, x: object, fix: str = _LOAD) -> Tensor:
     """`x` as an on-chip tile with a partition and a free axis; `fix` is for what is in HBM.
 
@@ -150,7 +158,7 @@ def require_tile(what: str, x: object, fix: str = _LOAD) -> Tensor:
         raise MemorySpaceError(
             f"{what} is given {x.describe()}",
             rule="compute engines reach SBUF and PSUM only; HBM is reached by DMA",
-            fix=fix,
+            fix=fix if x.shape else _as_number(x.name),
             code="err_unsupported_memory",
         )
     return as_tile(x)
