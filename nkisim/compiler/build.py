@@ -13,7 +13,7 @@ and in `nkisim.compiler.joining`: which become one. These are made here, once, f
   transposed by the Tensor Engine, and goes in long runs;
 * unless the kernel asks for an engine: copies and products or sums with a scalar run on Vector or
   Scalar, fills on GpSimd or Vector, whichever has less to do (see `nkisim.schedule.engines`); a
-  long reciprocal on Scalar, on NeuronCore-v2.
+  long reciprocal on Scalar, but on NeuronCore-v3 not that of `nisa.reciprocal`.
 """
 
 from __future__ import annotations

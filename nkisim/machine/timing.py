@@ -19,7 +19,6 @@ Each number carries where it comes from:
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 
@@ -137,6 +136,7 @@ class Timing:
         reciprocal_cycles: the same for a reciprocal on Vector.
         table_reciprocal_elements: elements a partition from which the compiler computes a
             reciprocal from a table, on Scalar, where the kernel leaves the engine open.
+        vector_reciprocals: whether it leaves nisa.reciprocal on Vector, of however many elements.
         bn_aggr_cycles: cycles for each element of bn_aggr.
         accumulator_cycles: to read an accumulator out, after a reduction on the side.
         dynamic_cycles: least for an instruction whose address is in a register.
@@ -168,7 +168,8 @@ class Timing:
     scan_cycles: float
     select_cycles: float
     reciprocal_cycles: float
-    table_reciprocal_elements: float
+    table_reciprocal_elements: int
+    vector_reciprocals: bool
     bn_aggr_cycles: float
     accumulator_cycles: float
     dynamic_cycles: float
@@ -257,6 +258,7 @@ V2 = Timing(
     reciprocal_cycles=8,  # [I]
     # [I] N cycles on Scalar from 64 elements, else 8 N. [K] SiLU and AdamW leave no time for 8 N.
     table_reciprocal_elements=64,
+    vector_reciprocals=False,
     bn_aggr_cycles=13 / 3,  # [I]
     accumulator_cycles=64,  # [I][P]
     dynamic_cycles=600,  # [I]
@@ -338,8 +340,9 @@ V3 = Timing(
     scan_cycles=2,  # no source: as v2
     select_cycles=2,  # no source
     reciprocal_cycles=8,  # [C] rows of 4 and of 8 elements
+    table_reciprocal_elements=64,  # [I]
     # [C] RECIPROCAL takes 8 N on Vector; nothing that is published has one on Scalar.
-    table_reciprocal_elements=math.inf,
+    vector_reciprocals=True,
     bn_aggr_cycles=13 / 3,  # [I]
     accumulator_cycles=64,  # [I]
     dynamic_cycles=600,  # [I]

@@ -597,6 +597,28 @@ def test_reciprocals_stay_on_vector_on_trn2(n):
     assert cost.data == pytest.approx(8 * n / 0.96)
 
 
+def test_reciprocals_that_leave_the_engine_open_come_from_a_table_on_trn2(monkeypatch):
+    import nki
+    import nki.isa as nisa
+    import nki.language as nl
+
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x)
+        nisa.activation(dst=tile, op=nl.reciprocal, data=tile)
+        tile = nl.reciprocal(tile)
+        nisa.reciprocal(dst=tile, data=tile)
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    chosen = [t.costs[0][0] for t in tasks(kernel, spec(128, 64)) if "recip" in t.label]
+    assert chosen == [Engine.SCALAR, Engine.SCALAR, Engine.VECTOR]
+
+
 def test_a_reciprocal_that_the_kernel_wants_from_a_table_is_one():
     @nki.jit
     def kernel(x):

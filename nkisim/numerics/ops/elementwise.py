@@ -70,13 +70,19 @@ def reciprocal_on(instr: Instruction, n: int, psum: bool, timing: Timing) -> tup
     return (Engine.SCALAR if n >= timing.table_reciprocal_elements else Engine.VECTOR,)
 
 
+def _instruction_on(instr: Instruction, n: int, psum: bool, timing: Timing) -> tuple[Engine, ...]:
+    if timing.vector_reciprocals:
+        return (Engine.VECTOR,)
+    return reciprocal_on(instr, n, psum, timing)
+
+
 opcode(
     "reciprocal",
     Engine.VECTOR,
     OpKind.ELEMENTWISE,
     settings=Operators,
     cost=cost_of_reciprocal,
-    engines=reciprocal_on,
+    engines=_instruction_on,
     elementwise=True,
     joined_inputs=1,
 )(elementwise)

@@ -300,6 +300,7 @@ abs = _unary("abs", "The absolute value.", activation=True)
 arctan = _unary("arctan", "The inverse tangent.", activation=True)
 sign = _unary("sign", "-1, 0 or 1.", activation=True)
 rsqrt = _unary("rsqrt", "1 / sqrt(x), of a tile in SBUF.", activation=True, psum=False)
+reciprocal = _unary("reciprocal", "1 / x.", activation=True)
 cos = _unary("cos", "The cosine.", activation=False)
 tan = _unary("tan", "The tangent.", activation=False)
 ceil = _unary("ceil", "Rounds up.", activation=False)
@@ -323,20 +324,6 @@ def sin(x: NkiTensor, dtype: Any = None) -> NkiTensor:
 
 
 ops.NAMES[sin] = "sin"
-
-
-def reciprocal(x: NkiTensor, dtype: Any = None) -> NkiTensor:
-    """1 / x, in a new SBUF tile; also `op=nl.reciprocal`.
-
-    Raises:
-        ParameterError: x is no tile in SBUF or PSUM.
-    """
-    dst = new_like("reciprocal", x, dtype)
-    elementwise.reciprocal(dst, x)
-    return dst
-
-
-ops.NAMES[reciprocal] = "reciprocal"
 
 
 def copy(x: NkiTensor, dtype: Any = None) -> NkiTensor:
