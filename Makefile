@@ -49,9 +49,11 @@ endif
 $(READER): requirements-book.txt pyproject.toml tools/bootstrap.sh
 	@tools/bootstrap.sh $(VENV) $(UV_VERSION) book
 	@echo '$(CURDIR)' > $@
-$(READY): requirements.txt pyproject.toml tools/bootstrap.sh $(READER)
+# Where it replaces the environment, by one with an older Python, the other stamp has gone with it.
+$(READY): requirements.txt pyproject.toml tools/bootstrap.sh | $(READER)
 	@tools/bootstrap.sh $(VENV) $(UV_VERSION) all
-	@echo '$(CURDIR)' | tee $(READER) > $@
+	@echo '$(CURDIR)' > $(READER)
+	@echo '$(CURDIR)' > $@
 else
 # Not ours: check it, change nothing in it.
 .PHONY: $(READER) $(READY)
