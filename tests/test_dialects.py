@@ -222,5 +222,5 @@ def test_a_page_in_one_dialect_says_so_to_readers_of_the_other(site) -> None:
     document, _ = site("---\ndialect: neuronxcc\n---\n# Title\n\nText.\n")
     (note,) = document.findall(nodes.raw)
     assert 'class="dialect dialect-nki dialect-only"' in note.astext()
-    assert "This page is in <code>neuronxcc.nki</code>" in note.astext()
+    assert "The kernels of this page are in <code>neuronxcc.nki</code>" in note.astext()
     assert not list(site("# Title\n\nText.\n")[0].findall(nodes.raw))

@@ -26,9 +26,10 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 MERGED = "_build/merged"
 
 FRONT_MATTER = re.compile(r"\A---\n.*?^dialect: (\w+)$.*?^---$", re.MULTILINE | re.DOTALL)
+_ONLY = "The kernels of this page are in <code>{}</code>: SDK {}."
 ONLY = {
-    "neuronxcc": "This page is in <code>neuronxcc.nki</code>: SDK 2.29 and earlier, inf2 and trn1.",
-    "nki": "This page is in <code>import nki</code>: SDK 2.30 and later, trn2 and trn3.",
+    "neuronxcc": _ONLY.format("neuronxcc.nki", "2.29 and earlier, inf2 and trn1"),
+    "nki": _ONLY.format("import nki", "2.30 and later, trn2 and trn3"),
 }
 OTHER = {"neuronxcc": "nki", "nki": "neuronxcc"}
 
