@@ -15,7 +15,7 @@ ELSEWHERE = {
     "nki.language": {
         "arange": "slice with t[0:128, 0:512]; strides go to t.ap(pattern)",
         "mgrid": "slice with t[0:128, 0:512]; strides go to t.ap(pattern)",
-        "par_dim": "axis 0 is the partition axis: drop nl.par_dim",
+        "par_dim": "axis 0 is the partition axis: write its size alone, without par_dim",
         "static_cast": "copy into a tensor of the type: nisa.tensor_copy(dst, src)",
         "cast": "copy into a tensor of the type: nisa.tensor_copy(dst, src)",
         "all_reduce": "use nki.collectives.all_reduce, or nisa.sendrecv between two cores",
