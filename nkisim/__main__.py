@@ -18,13 +18,13 @@ import os
 import runpy
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from textwrap import fill
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from nkisim.checking.settings import CHECKS
+from nkisim.checking.settings import CHECKS, OF_NEURONXCC
 from nkisim.errors import KernelError, NkiWarning
 from nkisim.frontends.nki.releases import NEWEST, SDK, VARIABLE
 from nkisim.ir.limits import LIMITS
@@ -41,6 +41,12 @@ if TYPE_CHECKING:
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 _LIMITS = ", ".join(f"{name}={most}" for name, most in LIMITS.items())
+
+
+def _checks(label: str, names: Iterable[str]) -> str:
+    return fill(", ".join(names), 78, initial_indent=label, subsequent_indent=" " * len(label))
+
+
 EPILOG = f"""\
 With the word `profile` first, the program runs as well, and then the modelled timeline of each
 kernel that it launched is printed. With `profile --json FILE`, launches, warnings and the error
@@ -62,7 +68,8 @@ environment:
   NKISIM_NKI=0.6               as --nki: `import nki` is NKI 0.6, in the place of {NEWEST}.
   NKISIM_LIMITS=NAME=N,...     limits of a launch: {_LIMITS}.
   NKISIM_CHECKS=NAME=MODE,...  turn checks of the simulator to error, warn or off.
-{fill(", ".join(CHECKS), 78, initial_indent="    checks: ", subsequent_indent=" " * 12)}
+{_checks("    checks: ", [name for name in CHECKS if name not in OF_NEURONXCC])}
+{_checks("    of neuronxcc.nki alone: ", OF_NEURONXCC)}
 """
 
 

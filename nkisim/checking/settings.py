@@ -37,6 +37,10 @@ CHECKS = {
     "tcm": "custom C++ operators free the TCM that they allocate",
 }
 
+OF_NEURONXCC = ("scope", "loop", "shape", "counter", "store", "keyword")
+"""The checks of what `import nki` does not have: index tensors and masks, loops that are traced
+once, keywords that nobody reads."""
+
 # A value out of range is one wrong number, and padding that nobody uses may hold it. What a loop
 # counts may serve a message or a name, for all that can be told. That a loop makes tiles of several
 # shapes is told by their lines.
