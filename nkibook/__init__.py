@@ -5,6 +5,7 @@ or ``# neuronxcc.nki``: `nkibook.cells`.
 """
 
 import importlib
+import warnings
 
 from nkibook import cells
 
@@ -20,3 +21,5 @@ except ModuleNotFoundError as error:
     ) from None
 
 cells.register()
+# The book says it in words, where a page uses the device.
+warnings.filterwarnings("ignore", "PyTorch's device `neuron` is nkisim's")
