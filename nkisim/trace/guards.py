@@ -243,19 +243,20 @@ class Guards:
         self._same: list[tuple[int, Any]] = []  # constants that are to be the same objects
         self._identity = False
         self._function, self._annotations = function, _annotations(function)
-        self._world = _world()
+        self._abstract = False  # whether an abstract class is reached
         constants = [*constants]
         try:
             self._reach([function, *_named_by(constants)])
         except NotComparable as error:
             self.reason = str(error)
+        self._world = self._now()
         for at, value in enumerate(constants):
             if self._identity or _is_equal_to_itself_only(value):
                 self._same.append((at, value))
 
     def hold(self, constants: list[Any]) -> bool:
         """Whether a trace made now would read what it read when the guards were made."""
-        if self.reason is not None or self._world != _world():
+        if self.reason is not None or self._world != self._now():
             return False
         if not _are(_annotations(self._function), self._annotations):
             return False
@@ -275,9 +276,13 @@ class Guards:
 
     def settle(self, constants: list[Any]) -> None:
         """To be called after tracing: a trace that has changed what it read is not replayed."""
-        self._world = _world()  # a module that was imported on the way may register classes
+        self._world = self._now()  # a module that was imported on the way may register classes
         if self.reason is None and not self.hold(constants):
             self.reason = "the trace has changed what it reads"
+
+    def _now(self) -> tuple[Any, ...]:
+        """How arrays are printed, and which classes are registered with abstract ones."""
+        return np.get_printoptions(), abc.get_cache_token() if self._abstract else 0
 
     def _reach(self, values: list[Any]) -> None:
         """Note all that is reached from some values."""
@@ -285,6 +290,7 @@ class Guards:
         left = _MOST
         while values:
             value = values.pop()
+            self._abstract |= issubclass(type(value), abc.ABCMeta)
             if type(value) in _EXACT or id(value) in seen or is_listed(value):
                 continue
             if _is_taken_as_it_is(value):
@@ -347,11 +353,6 @@ class Guards:
         """What a name stands for in a namespace, which is noted."""
         _, names = self._spaces.setdefault(id(space), (space, {}))
         return names.setdefault(name, space.get(name, _MISSING))
-
-
-def _world() -> tuple[Any, ...]:
-    """What many functions follow: classes registered with abstract ones, how arrays are printed."""
-    return abc.get_cache_token(), np.get_printoptions()
 
 
 def _are(now: list[Any], then: list[Any]) -> bool:

@@ -230,7 +230,7 @@ MODULES = {
         ("guards", "if fixed_now != fixed or not _are(now, references):", "if fixed_now != fixed:"),
         ("guards", "if fixed_now != fixed or not _are(now, references):",
          "if not _are(now, references):"),
-        ("guards", "if self.reason is not None or self._world != _world():",
+        ("guards", "if self.reason is not None or self._world != self._now():",
          "if self.reason is not None:"),
         ("guards", "if self._same and any(", "if False and any("),
         ("guards", "return kind, value", "return value"),

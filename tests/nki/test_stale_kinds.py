@@ -155,3 +155,17 @@ def test_what_a_kernel_changes_is_changed_at_each_call(dialect, as_before):
         if made.counted() != 3:
             lost[form] = made.counted()
     assert not lost
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_classes_that_others_register_do_not_trace_anew(dialect, as_before):
+    made = module(
+        dialect,
+        "class Rows(abc.ABC): pass",
+        "def total(v): return sum(x for x in v if isinstance(x, (int, float)))",
+        "@nki.jit\ndef kernel(x): return body(x, total([1.0, 1]))",
+    )
+    for _ in range(2):
+        assert made.kernel(X)[0, 0] == 2.0
+        made.Rows.register(made.Bag)
+    assert made.kernel.cache_info()[:2] == (1, 1)
