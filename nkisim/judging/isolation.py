@@ -25,6 +25,10 @@ from typing import Any, BinaryIO, NoReturn
 Message = tuple[dict[str, Any], list[bytes]]
 Stage = Callable[[dict[str, Any], list[bytes]], Message]
 
+RELEASE = "NKISIM_NKI"
+"""The variable that names the release of `import nki`, for judged kernels, too. Others that change
+a kernel do not reach them."""
+
 IDLE = 10
 """How much longer a process may take on the clock than of the processor: others may have that, and
 one that waits for ever uses none of it."""
@@ -82,7 +86,7 @@ class Nursery:
         environment = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("NEURON_", "NKI_", "NKISIM_"))
+            if name == RELEASE or not name.startswith(("NEURON_", "NKI_", "NKISIM_"))
         }
         before = environment.get("PYTHONPATH")
         environment["PYTHONPATH"] = os.pathsep.join([root, *([before] if before else [])])

@@ -97,10 +97,12 @@ KERNELS = """
     @nki.jit
     def sums(x, n):
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        tile, count = nl.load(x), nisa.register_alloc()
-        nisa.register_load(count, n)
-        for _ in nl.dynamic_range(count):
+        tile = nl.load(x)
+
+        def body(i):
             nisa.tensor_scalar(tile, tile, nl.add, 1.0)
+
+        nl.fori_loop(0, nisa.scalar_load(n), body)
         nl.store(out, value=tile)
         return out
 
