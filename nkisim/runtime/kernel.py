@@ -57,7 +57,9 @@ class Kernel(Decorated):
     """An NKI kernel bound to a launch grid. `kernel[grid](*args)` launches it.
 
     NumPy arrays in, NumPy arrays out; torch and JAX arrays go through the framework's bridge.
-    Called inside another kernel it is inlined.
+    Called inside another kernel it is inlined. Arguments are handed over as they are; of a list, or
+    another container, with tensors in it a kernel gets a copy, so that what it changes there stays
+    its own.
 
     Attributes:
         dialect: of NKI, that it is written in.
@@ -333,7 +335,11 @@ class Kernel(Decorated):
         return special
 
     def cache_info(self) -> CacheInfo:
-        """How often calls found the kernel traced, on any grid; named as in functools.lru_cache."""
+        """How often calls found the kernel traced, on any grid; named as in functools.lru_cache.
+
+        A kernel that can reach what is not compared whole (see nkisim.trace.guards) is traced at
+        each call; the logger `nkisim` says why, at the level INFO.
+        """
         return CacheInfo(self._cache.hits, self._cache.misses, len(self._cache.traces))
 
     def _key(
