@@ -25,12 +25,14 @@ _CONTAINERS = (tuple, list, dict)
 _DICTS = (OrderedDict, defaultdict, dict)
 
 
-@functools.lru_cache(maxsize=1024)
-def _is_container(kind: type) -> bool:
+def _may_hold(kind: type) -> bool:
     """Whether objects of a class may hold tensors."""
     if issubclass(kind, _CONTAINERS):
         return not issubclass(kind, TensorSpec)
     return dataclasses.is_dataclass(kind)
+
+
+_is_container: Callable[[Any], bool] = functools.lru_cache(maxsize=1024)(_may_hold)
 
 
 def _inside(container: Any) -> list[Any]:
