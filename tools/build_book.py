@@ -90,7 +90,7 @@ def execute_all(record: bool) -> list[str]:
         files = notebooks.wanted(pages.runs()) | {ROOT / "notebooks/README.md": notebooks.index()}
         found = [*notebooks.differing(files), *results.orphans()]
         wrong += [
-            f"{path.relative_to(ROOT)} is not what its page and result make" for path in found
+            f"{path.relative_to(ROOT)} is not what its page and its result make" for path in found
         ]
     if wrong:
         wrong.append("where this is meant: `make notebooks CLEAN=1` executes all and stores it")
