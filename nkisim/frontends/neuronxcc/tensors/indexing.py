@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from operator import add
 
 from nkisim.errors import IndexingError, OutOfBoundsError, ShapeError
-from nkisim.frontends.neuronxcc.tensors.bounds import ONE, Stretch, bounds_of
 from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, Mask, broadcast_shapes
 from nkisim.frontends.neuronxcc.tensors.indirect import DynamicIndex, IndirectTensor, indirect_view
 from nkisim.frontends.neuronxcc.tensors.ranges import DynSlice
 from nkisim.frontends.neuronxcc.tensors.reshaping import as_tile
+from nkisim.frontends.neuronxcc.tensors.slices import ONE, Stretch, bounds_of
 from nkisim.ir.access import AccessPattern, Form
 from nkisim.ir.integers import as_int
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from nkisim.errors import DTypeError, IndexingError, MemorySpaceError, ShapeError
-from nkisim.frontends.neuronxcc.tensors.bounds import bounds_of
 from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, broadcast_shapes
 from nkisim.frontends.neuronxcc.tensors.ranges import DynSlice
 from nkisim.frontends.neuronxcc.tensors.reshaping import as_tile
+from nkisim.frontends.neuronxcc.tensors.slices import bounds_of
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import BOOL, INTEGERS
 from nkisim.ir.integers import as_int
