@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 
 import pytest
@@ -18,14 +19,16 @@ FAKE_SDK = {
 
 @pytest.fixture
 def sdk(tmp_path):
-    """A folder to put on the path; call with the files it should hold."""
+    """A new folder to put on the path; call with the files it should hold."""
+    numbers = itertools.count()
 
     def write(files):
+        folder = tmp_path / f"sdk{next(numbers)}"  # bytecode of another one may look as new
         for name, text in files.items():
-            path = tmp_path / "sdk" / name
+            path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(textwrap.dedent(text))
-        return tmp_path / "sdk"
+        return folder
 
     return write
 
