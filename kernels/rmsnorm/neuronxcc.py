@@ -137,18 +137,13 @@ def nki_rms_norm_backward_kernel(grad_y, x_input, weight, invvar):
     grad_x = nl.ndarray(x_input.shape, dtype=x_input.dtype, buffer=nl.shared_hbm)
     grad_weight = nl.ndarray((n_cols, 1), dtype=nl.float32, buffer=nl.shared_hbm)
 
-    width = min(BACKWARD_CHUNK, n_cols)
-    n_chunks = ceil_div(n_cols, width)
     block = min(TILE_ROWS, n_cols)
-    blocks_in_chunk = ceil_div(width, block)
     n_blocks = ceil_div(n_cols, block)
     keep_x = n_cols * (2 * x_input.itemsize + weight.itemsize) <= RESIDENT_BYTES
     i_row = nl.arange(TILE_ROWS)[:, None]
     i_col = nl.arange(n_cols)[None, :]
-    i_chunk = nl.arange(width)[None, :]
     i_one = nl.arange(1)[None, :]
     i_lane = nl.arange(block)[:, None]
-    i_block = nl.arange(block)[None, :]
 
     weight_tile = nl.broadcast_to(nl.load(weight), shape=(TILE_ROWS, n_cols))
     weight_sums = nl.zeros((block, n_blocks), dtype=nl.float32, buffer=nl.sbuf)
@@ -159,71 +154,11 @@ def nki_rms_norm_backward_kernel(grad_y, x_input, weight, invvar):
         in_rows = rows < n_rows
         r = nl.load(invvar[rows, i_one], mask=in_rows)
         grad_tile = nl.load(grad_y[rows, i_col], mask=in_rows)
-        if keep_x:
-            x_tile = nl.load(x_input[rows, i_col], mask=in_rows)
-
-        dots = nl.ndarray((TILE_ROWS, n_chunks), dtype=nl.float32, buffer=nl.sbuf)
-        tile_sums = nl.ndarray((block, n_blocks), dtype=nl.float32, buffer=nl.psum)
-        # Unrolled: the last chunk may have fewer blocks.
-        for chunk in nl.static_range(n_chunks):
-            cols = chunk * width + i_chunk
-            inside = in_rows & (cols < n_cols)
-            x_chunk = x_tile[i_row, cols] if keep_x else nl.load(x_input[rows, cols], mask=inside)
-            xg = nl.multiply(x_chunk, grad_tile[i_row, cols], dtype=nl.float32, mask=inside)
-            xgw = nl.multiply(xg, weight_tile[i_row, cols], dtype=nl.float32, mask=inside)
-            # The Scalar Engine adds up: the Vector Engine is the busiest.
-            nisa.activation_reduce(
-                op=nl.copy,
-                data=xgw,
-                reduce_op=nl.add,
-                reduce_res=dots[i_row, chunk + i_one],
-                dtype=nl.float32,
-                mask=inside,
-            )
-
-            first_block = chunk * blocks_in_chunk
-            for part in nl.affine_range(min(blocks_in_chunk, n_blocks - first_block)):
-                in_chunk = part * block + i_block
-                number = first_block + part
-                in_block = number * block + i_block < n_cols
-                tile_sums[i_lane, number + i_one] = nisa.nc_matmul(
-                    xg[i_row, in_chunk], r, mask=in_rows & in_block
-                )
+        x_tile = nl.load(x_input[rows, i_col], mask=in_rows) if keep_x else None
+        x = (x_tile, x_input, rows, in_rows)
+        tile_sums, dots = sums_of_tile(x, grad_tile, weight_tile, r)
         weight_sums[...] = nl.add(weight_sums, tile_sums)
-
-        dot = nl.sum(dots, axis=1, keepdims=True, mask=in_rows)
-        r_squared = nl.multiply(r, r, mask=in_rows)
-        factor = nisa.scalar_tensor_tensor(
-            data=dot,
-            op0=nl.multiply,
-            operand0=-1 / n_cols,
-            op1=nl.multiply,
-            operand1=nl.multiply(r_squared, r, mask=in_rows),
-            mask=in_rows,
-        )
-        for chunk in nl.affine_range(n_chunks):
-            cols = chunk * width + i_chunk
-            inside = in_rows & (cols < n_cols)
-            x_chunk = x_tile[i_row, cols] if keep_x else nl.load(x_input[rows, cols], mask=inside)
-            direct = nisa.scalar_tensor_tensor(
-                data=grad_tile[i_row, cols],
-                op0=nl.multiply,
-                operand0=r,
-                op1=nl.multiply,
-                operand1=weight_tile[i_row, cols],
-                dtype=nl.float32,
-                mask=inside,
-            )
-            both = nisa.scalar_tensor_tensor(
-                data=x_chunk,
-                op0=nl.multiply,
-                operand0=factor,
-                op1=nl.add,
-                operand1=direct,
-                dtype=grad_x.dtype,
-                mask=inside,
-            )
-            nl.store(grad_x[rows, cols], value=both, mask=inside)
+        store_gradient(grad_x, x, grad_tile, weight_tile, r, dots)
 
     for number in nl.affine_range(n_blocks):
         elements = number * block + i_lane
@@ -233,3 +168,98 @@ def nki_rms_norm_backward_kernel(grad_y, x_input, weight, invvar):
             mask=elements < n_cols,
         )
     return grad_x, grad_weight
+
+
+def part_of_x(x, cols, inside):
+    """Columns of a tile of x: of the tile in SBUF, or loaded where there was no room for it."""
+    x_tile, x_input, rows, _ = x
+    if x_tile is None:
+        return nl.load(x_input[rows, cols], mask=inside)
+    return x_tile[nl.arange(TILE_ROWS)[:, None], cols]
+
+
+def sums_of_tile(x, grad_tile, weight_tile, r):
+    """Of 128 rows: the sum of x * grad_y * r of each column, one a partition of PSUM; and of each
+    row the sums of x * grad_y * weight of each chunk of columns."""
+    in_rows = x[-1]
+    n_cols = grad_tile.shape[1]
+    width, block = min(BACKWARD_CHUNK, n_cols), min(TILE_ROWS, n_cols)
+    n_chunks, n_blocks = ceil_div(n_cols, width), ceil_div(n_cols, block)
+    blocks_in_chunk = ceil_div(width, block)
+    i_row = nl.arange(TILE_ROWS)[:, None]
+    i_chunk = nl.arange(width)[None, :]
+    i_one = nl.arange(1)[None, :]
+    i_lane = nl.arange(block)[:, None]
+    i_block = nl.arange(block)[None, :]
+
+    dots = nl.ndarray((TILE_ROWS, n_chunks), dtype=nl.float32, buffer=nl.sbuf)
+    tile_sums = nl.ndarray((block, n_blocks), dtype=nl.float32, buffer=nl.psum)
+    # Unrolled: the last chunk may have fewer blocks.
+    for chunk in nl.static_range(n_chunks):
+        cols = chunk * width + i_chunk
+        inside = in_rows & (cols < n_cols)
+        x_chunk = part_of_x(x, cols, inside)
+        xg = nl.multiply(x_chunk, grad_tile[i_row, cols], dtype=nl.float32, mask=inside)
+        xgw = nl.multiply(xg, weight_tile[i_row, cols], dtype=nl.float32, mask=inside)
+        # The Scalar Engine adds up: the Vector Engine is the busiest.
+        nisa.activation_reduce(
+            op=nl.copy,
+            data=xgw,
+            reduce_op=nl.add,
+            reduce_res=dots[i_row, chunk + i_one],
+            dtype=nl.float32,
+            mask=inside,
+        )
+
+        first_block = chunk * blocks_in_chunk
+        for part in nl.affine_range(min(blocks_in_chunk, n_blocks - first_block)):
+            in_chunk = part * block + i_block
+            number = first_block + part
+            in_block = number * block + i_block < n_cols
+            tile_sums[i_lane, number + i_one] = nisa.nc_matmul(
+                xg[i_row, in_chunk], r, mask=in_rows & in_block
+            )
+    return tile_sums, dots
+
+
+def store_gradient(grad_x, x, grad_tile, weight_tile, r, dots):
+    """Store 128 rows of grad_x: grad_y * r * weight - x * sum(dots) * r**3 / N."""
+    _, _, rows, in_rows = x
+    n_cols = grad_tile.shape[1]
+    width = min(BACKWARD_CHUNK, n_cols)
+    i_row = nl.arange(TILE_ROWS)[:, None]
+    i_chunk = nl.arange(width)[None, :]
+
+    dot = nl.sum(dots, axis=1, keepdims=True, mask=in_rows)
+    r_squared = nl.multiply(r, r, mask=in_rows)
+    factor = nisa.scalar_tensor_tensor(
+        data=dot,
+        op0=nl.multiply,
+        operand0=-1 / n_cols,
+        op1=nl.multiply,
+        operand1=nl.multiply(r_squared, r, mask=in_rows),
+        mask=in_rows,
+    )
+    for chunk in nl.affine_range(ceil_div(n_cols, width)):
+        cols = chunk * width + i_chunk
+        inside = in_rows & (cols < n_cols)
+        x_chunk = part_of_x(x, cols, inside)
+        direct = nisa.scalar_tensor_tensor(
+            data=grad_tile[i_row, cols],
+            op0=nl.multiply,
+            operand0=r,
+            op1=nl.multiply,
+            operand1=weight_tile[i_row, cols],
+            dtype=nl.float32,
+            mask=inside,
+        )
+        both = nisa.scalar_tensor_tensor(
+            data=x_chunk,
+            op0=nl.multiply,
+            operand0=factor,
+            op1=nl.add,
+            operand1=direct,
+            dtype=grad_x.dtype,
+            mask=inside,
+        )
+        nl.store(grad_x[rows, cols], value=both, mask=inside)
