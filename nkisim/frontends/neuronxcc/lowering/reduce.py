@@ -1,4 +1,4 @@
-"""Reductions along free axes, and the functions made of them: mean, variance, softmax, RMSNorm."""
+"""Reductions along free axes, and the functions made of them alone: mean, variance."""
 
 from __future__ import annotations
 
