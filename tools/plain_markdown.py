@@ -25,7 +25,7 @@ _SPAN = re.compile(r"(?:\{([\w:]+)\})?(?<!`)(`+)(?!`)(.+?)(?<!`)\2(?!`)", re.DOT
 _TARGET = re.compile(r"(?:(?P<text>.*?)\s*<)?(?P<target>[^<>]+)>?", re.DOTALL)
 _DEFINITION = re.compile(r"^(?!\s|[-*>|#])(.+)\n: +((?:.+\n?)(?:  +.+\n?)*)", re.MULTILINE)
 _EMPTY_ITEM = re.compile(r"^\s*(?:[-*]|\d+\.)\s*$")
-_ANCHOR = re.compile(r"(?<!!)\[([^\]]+)\]\(#([\w-]+)\)", re.DOTALL)
+_ANCHOR = re.compile(r"(?<!!)\[([^\]]*)\]\(#([\w-]+)\)", re.DOTALL)
 _LOCAL_LINK = re.compile(r"<a href=\"(?!https?:)([^\"]*)\">(.*?)</a>", re.DOTALL)
 _FOR_THE_SITE = re.compile(r'^<div class="nki-choose">.*?^</div>\n', re.DOTALL | re.MULTILINE)
 
@@ -186,7 +186,7 @@ class _Converter:
         if heading is None:
             raise ValueError(f"no heading for the link {match[0]!r}")
         # What Jupyter and nbconvert make of a heading: its text, with hyphens for blanks.
-        return f"[{match[1]}](#{heading.replace(' ', '-')})"
+        return f"[{match[1] or heading}](#{heading.replace(' ', '-')})"
 
     def _file(self, target: str, text: str) -> str:
         return self.references.file(posixpath.normpath(f"{self.folder}/{target}"), text)
