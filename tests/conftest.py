@@ -48,6 +48,8 @@ def pytest_collection_finish() -> None:
 # `filterwarnings` where it is beside the point.
 # The kernel of a test may read a part of its input, for that is often how it is small.
 EXPECTED = r"ignore:[\d,]+ of [\d,]+ elements of the input:nkisim.NkiWarning"
+# A test that starts a process may share its own with one that has used JAX: the child runs exec.
+FORKED = r"ignore:os\.fork\(\) was called:RuntimeWarning"
 # Folders in which also those are errors that Python is silent about, as of a file left open.
 STRICT = {"cost", "customop", "neuronxcc", "nki", "nkisim", "properties", "tuning"}
 SILENT = ("ignore::ResourceWarning", "ignore::ImportWarning")
@@ -59,7 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         top, folder = item.path.relative_to(ROOT).parts[:2]
         if top == "tests":
             silent = () if folder in STRICT else SILENT
-            marks = pytest.mark.filterwarnings("error", *silent, EXPECTED)
+            marks = pytest.mark.filterwarnings("error", *silent, EXPECTED, FORKED)
             item.add_marker(marks, append=False)
 
 

@@ -33,7 +33,7 @@ from nkisim.cost import compute
 from nkisim.cost.compute import Cost
 from nkisim.cost.dma import Transfer, swaps_axes, transfer
 from nkisim.cost.storage import Operation, OperationForm, Storage
-from nkisim.cost.tasks import Access, Kind, Memory, Task, Work
+from nkisim.cost.tasks import Access, Kind, Memory, ScheduledTask, Work
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import F32
 from nkisim.ir.instruction import Engine, Instruction, OpKind
@@ -299,15 +299,15 @@ class _Builder:
             flat = (self.storage.scratch(nbytes, Space.SBUF), None)
             if source.space.on_chip:
                 self._transpose(i, read, flat, piece)
-                self.work.tasks.append(Task(i, piece.moving, [flat], [write]))
+                self.work.tasks.append(ScheduledTask(i, piece.moving, [flat], [write]))
             else:
-                self.work.tasks.append(Task(i, piece.moving, [read], [flat]))
+                self.work.tasks.append(ScheduledTask(i, piece.moving, [read], [flat]))
                 self._transpose(i, flat, write, piece)
 
     def _transpose(self, i: Instruction, read: Access, write: Access, piece: Piece) -> None:
         made = (self.storage.scratch(4 * piece.rows), None)
-        self.work.tasks.append(Task(i, piece.transpose, [read], [made]))
-        self.work.tasks.append(Task(i, piece.copy, [made], [write]))
+        self.work.tasks.append(ScheduledTask(i, piece.transpose, [read], [made]))
+        self.work.tasks.append(ScheduledTask(i, piece.copy, [made], [write]))
 
     def _copy_out(self, i: Instruction, left: Leaving) -> None:
         """From PSUM to SBUF, because there is no room."""
@@ -316,7 +316,7 @@ class _Builder:
         if kind is None:
             kind = moves.to_sbuf(memory.nbytes, memory.rows, self.timing, TO_SBUF)
             self._copies_out[memory] = kind
-        self.work.tasks.append(Task(i, kind, [(left.source, None)], [(left.target, None)]))
+        self.work.tasks.append(ScheduledTask(i, kind, [(left.source, None)], [(left.target, None)]))
 
     def _add_plain(self, at: int, step: Operation) -> None:
         step.reads = self._reads(at, step)
@@ -379,16 +379,16 @@ class _Builder:
         tasks, made = self.work.tasks, write
         if self.work.memory[write[0]].space is not Space.PSUM:
             made = (self.storage.scratch(spread.nbytes), None)
-        tasks.append(Task(i, spread.product, [read], [made]))
+        tasks.append(ScheduledTask(i, spread.product, [read], [made]))
         if made is not write:
-            tasks.append(Task(i, spread.copy, [made], [write]))
+            tasks.append(ScheduledTask(i, spread.copy, [made], [write]))
 
     def _add_division(self, at: int, step: Operation) -> None:
         """x / y as x * (1 / y)."""
         divisor = step.reads[-1]
         reciprocal, nbytes = self._inverse(step)
         inverse = (self.storage.scratch(nbytes, Space.SBUF), None)
-        self.work.tasks.append(Task(step.instr, reciprocal, [divisor], [inverse]))
+        self.work.tasks.append(ScheduledTask(step.instr, reciprocal, [divisor], [inverse]))
         self.work.choices["divide lowered to reciprocal and multiply"] += 1
         step.reads = self._reads(at, step)
         step.kind = self._kind_where(step)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nkisim.cost.tasks import Access, Memory, Task, Work
+from nkisim.cost.tasks import Access, Memory, ScheduledTask, Work
 from nkisim.ir.access import AccessPattern, Form
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Buffer, Placed, Space, c_strides
@@ -83,7 +83,7 @@ class OperationForm:
         self.plan: object = None
 
 
-class Operation(Task):
+class Operation(ScheduledTask):
     """An instruction on its way to a task: it is one as soon as its `kind` is set.
 
     Attributes:

@@ -65,7 +65,7 @@ class Kind:
     again: bool = False
 
 
-class Task:
+class ScheduledTask:
     """One thing that an engine or the DMA queues do.
 
     Attributes:
@@ -134,7 +134,7 @@ class Work:
         orders: by the identity of an instruction, those that the kernel asks it to run after.
     """
 
-    tasks: list[Task] = field(default_factory=list)
+    tasks: list[ScheduledTask] = field(default_factory=list)
     memory: dict[int, Memory] = field(default_factory=dict)
     choices: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     residence: Any = None

@@ -2,6 +2,6 @@
 
 from nkisim.judging.judge import judge, judge_all
 from nkisim.judging.task import Limits, Task, read
-from nkisim.judging.verdict import Launch, Verdict
+from nkisim.judging.verdict import LaunchVerdict, Verdict
 
-__all__ = ["Launch", "Limits", "Task", "Verdict", "judge", "judge_all", "read"]
+__all__ = ["LaunchVerdict", "Limits", "Task", "Verdict", "judge", "judge_all", "read"]

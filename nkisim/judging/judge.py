@@ -20,7 +20,7 @@ from nkisim.judging import task as tasks
 from nkisim.judging.comparing import compared
 from nkisim.judging.isolation import Nursery, NurseryEnded
 from nkisim.judging.task import Sizes, Task, sizes_of
-from nkisim.judging.verdict import Launch, Verdict
+from nkisim.judging.verdict import LaunchVerdict, Verdict
 from nkisim.runtime.frameworks import as_numpy
 
 Where = tuple[str, int]  # a chip, and cores
@@ -132,7 +132,7 @@ def _failed(kernel: str | Callable[..., Any], error: Exception) -> Verdict:
     """The verdict where the judge itself failed."""
     name = kernel if isinstance(kernel, str) else getattr(kernel, "__name__", repr(kernel))
     why = f"{type(error).__name__}: {error}"
-    return Verdict(name, [Launch({}, False, None, "", 1, "error", why)])
+    return Verdict(name, [LaunchVerdict({}, False, None, "", 1, "error", why)])
 
 
 def _place(kernel: Any) -> tuple[str, str]:
@@ -170,7 +170,9 @@ class _Judging:
         self.places: list[Where] = [(chip, n) for chip in task.chips for n in task.cores]
         self._baselines: dict[tuple, float] = {}
 
-    def launch(self, file: str, function: str, sizes: Sizes, where: Where, at: int) -> Launch:
+    def launch(
+        self, file: str, function: str, sizes: Sizes, where: Where, at: int
+    ) -> LaunchVerdict:
         """The verdict on one launch.
 
         Args:
@@ -181,7 +183,7 @@ class _Judging:
         """
         task = self._task
         chip, cores = where
-        begun = Launch(sizes, False, None, chip, cores, "right")
+        begun = LaunchVerdict(sizes, False, None, chip, cores, "right")
         drawn: list[np.ndarray] = []
         if task.registers:
             drawn = self._drawn(sizes, at)
@@ -227,7 +229,7 @@ class _Judging:
                 return replace(begun, status="wrong", why=result["why"])
         return self._in_time(begun)
 
-    def shrunk(self, file: str, function: str, wrong: Launch) -> Launch | None:
+    def shrunk(self, file: str, function: str, wrong: LaunchVerdict) -> LaunchVerdict | None:
         """The smallest sizes found, by bisection of one after the other, at which a wrong launch is
         still wrong; None where that is the launch itself."""
         best = wrong
@@ -276,7 +278,9 @@ class _Judging:
         }
         return self._nursery.run("trace", header, shown)
 
-    def _of_process(self, launch: Launch, said: Mapping[str, Any], when: str) -> Launch | None:
+    def _of_process(
+        self, launch: LaunchVerdict, said: Mapping[str, Any], when: str
+    ) -> LaunchVerdict | None:
         """The verdict where a process was ended, or refused the kernel; else None."""
         limits = self._task.limits
         ended, error = said.get("ended"), said.get("error")
@@ -304,8 +308,8 @@ class _Judging:
         return None
 
     def _of_trace(
-        self, launch: Launch, told: Mapping[str, Any], arguments: list[dict[str, Any]]
-    ) -> Launch | None:
+        self, launch: LaunchVerdict, told: Mapping[str, Any], arguments: list[dict[str, Any]]
+    ) -> LaunchVerdict | None:
         """The verdict where a trace is not what the task asks for; else None."""
         task = self._task
         names = [x["name"] for x in arguments]
@@ -353,7 +357,7 @@ class _Judging:
             self._baselines[key] = found.latency_us
         return self._baselines[key]
 
-    def _in_time(self, launch: Launch) -> Launch:
+    def _in_time(self, launch: LaunchVerdict) -> LaunchVerdict:
         """A right launch, or a slow one."""
         task, took = self._task, launch.latency_us
         assert took is not None

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nkisim.judging.task import Task
-from nkisim.judging.verdict import Launch, Verdict
+from nkisim.judging.verdict import LaunchVerdict, Verdict
 
 KIND = "modelled by nkisim, not measured"
 
@@ -80,7 +80,7 @@ def performance(verdict: Verdict, full: float, none: float) -> float:
     return min(1.0, max(0.0, math.log(none / mean) / math.log(none / full)))
 
 
-def _shown(launch: Launch) -> str:
+def _shown(launch: LaunchVerdict) -> str:
     said = [str(launch)]
     if launch.error is not None:
         said.append(launch.error["message"])

@@ -25,7 +25,7 @@ _GRAVEST = ("error", "refused", "limit", "wrong", "slow", "right")
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchVerdict:
     """The verdict on one launch: a case, on a chip, on a number of cores.
 
     Attributes:
@@ -113,8 +113,8 @@ class Verdict:
     """
 
     kernel: str
-    launches: list[Launch]
-    smallest: Launch | None = None
+    launches: list[LaunchVerdict]
+    smallest: LaunchVerdict | None = None
 
     @property
     def status(self) -> str:
@@ -138,7 +138,7 @@ class Verdict:
 
     def as_data(self) -> dict[str, Any]:
         """A dictionary that json.dump takes: {form, kernel, status, exit_code, launches, smallest},
-        a launch with the attributes of `Launch` and with title, latency_us and of_baseline."""
+        a launch with the attributes of `LaunchVerdict`, title, latency_us and of_baseline."""
         return {
             "form": FORM,
             "kernel": self.kernel,
@@ -171,7 +171,7 @@ class Verdict:
         return "\n".join(out)
 
 
-def _as_data(launch: Launch) -> dict[str, Any]:
+def _as_data(launch: LaunchVerdict) -> dict[str, Any]:
     more = {n: getattr(launch, n) for n in ("title", "latency_us", "of_baseline")}
     return {**vars(launch), **more}
 

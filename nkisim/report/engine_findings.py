@@ -18,7 +18,7 @@ from nkisim.report.report import counted
 from nkisim.report.whatif import Change, moved_in, recosted, shorter
 
 if TYPE_CHECKING:
-    from nkisim.cost.tasks import Kind, Task
+    from nkisim.cost.tasks import Kind, ScheduledTask
     from nkisim.report.groups import TaskGroup
     from nkisim.report.times import Times
 
@@ -50,7 +50,7 @@ def two_inputs(t: Times) -> Iterator[Finding]:
     )
 
 
-def _wide(task: Task, t: Times) -> bool:
+def _wide(task: ScheduledTask, t: Times) -> bool:
     """Whether an operand of an instruction has a wide innermost stride."""
     tiles = (*task.instr.tiles_in, *task.instr.outs)
     return any(tile_operand(x, x.space).stride >= t.timing.wide_stride_bytes for x in tiles)
@@ -86,7 +86,7 @@ def few_lanes(t: Times) -> Iterator[Finding]:
         times[tasks.location, tasks.task.label] += len(tasks.positions)
     here = {at for tasks, _ in few for at in tasks.positions}
 
-    def in_a_row(at: int, task: Task, before: Mapping) -> tuple | None:
+    def in_a_row(at: int, task: ScheduledTask, before: Mapping) -> tuple | None:
         line = task.instr.location, task.label
         return (line, before.get(line, 0) + 1) if at in here else None
 
@@ -124,7 +124,7 @@ def few_lanes(t: Times) -> Iterator[Finding]:
     )
 
 
-def _used_part(task: Task, lanes: int) -> float:
+def _used_part(task: ScheduledTask, lanes: int) -> float:
     """The part of its engine's lanes, or of the array, that a task uses."""
     i = task.instr
     if task.label == "nc_matmul":
@@ -291,7 +291,7 @@ def tables(t: Times) -> Iterator[Finding]:
     )
 
 
-def _changes_of_tables(at: int, task: Task, before: Mapping) -> tuple | None:
+def _changes_of_tables(at: int, task: ScheduledTask, before: Mapping) -> tuple | None:
     """The table of a task, and the most changes of tables on a chain of tasks that ends with it;
     None for a task without a table."""
     if not task.table:

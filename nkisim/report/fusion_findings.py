@@ -26,7 +26,7 @@ from nkisim.report.report import counted
 from nkisim.report.whatif import done_along
 
 if TYPE_CHECKING:
-    from nkisim.cost.tasks import Access, Kind, Task
+    from nkisim.cost.tasks import Access, Kind, ScheduledTask
     from nkisim.report.times import Times
 
 _SCALED, _SQUARED = "scaled", "square_reduce"
@@ -103,7 +103,9 @@ def fusable(t: Times) -> Iterator[Finding]:
         )
 
 
-def _pair(first: Task, second: Task, read: Access, only: bool, t: Times) -> str | None:
+def _pair(
+    first: ScheduledTask, second: ScheduledTask, read: Access, only: bool, t: Times
+) -> str | None:
     """The fusion of two instructions into one, as a key of `_HINTS`; None if there is none.
 
     Args:
@@ -142,7 +144,7 @@ def _pair(first: Task, second: Task, read: Access, only: bool, t: Times) -> str 
     return _SCALED if _is_free(b, a) else None
 
 
-def _is_plain(task: Task) -> bool:
+def _is_plain(task: ScheduledTask) -> bool:
     """Whether a task is a candidate for fusion: an opcode in `_LOOKED_AT`, on floats, without a
     mask."""
     i = task.instr
@@ -180,12 +182,12 @@ def _leaves_no_choice(what: str, first: Instruction, second: Instruction) -> boo
     return what in _BOTH
 
 
-def _fused(what: str, t: Times, task: Task, ns: float) -> Kind:
+def _fused(what: str, t: Times, task: ScheduledTask, ns: float) -> Kind:
     """A pair in one instruction: the first is done along the way, the second does both."""
     return done_along(task.kind) if ns else _doing_both(task, what, t)
 
 
-def _doing_both(task: Task, what: str, t: Times) -> Kind:
+def _doing_both(task: ScheduledTask, what: str, t: Times) -> Kind:
     """The kind of a task after another one was fused into it: see `_BOTH`."""
     opcode, engine = _BOTH[what]
     i, memory = task.instr, t._core.work.memory

@@ -11,7 +11,7 @@ from nkisim.report.report import short
 from nkisim.report.whatif import Change, dependences_of, gain_us
 
 if TYPE_CHECKING:
-    from nkisim.cost.tasks import Task
+    from nkisim.cost.tasks import ScheduledTask
     from nkisim.machine import Machine
     from nkisim.machine.timing import Timing
     from nkisim.report.groups import TaskGroup
@@ -53,7 +53,7 @@ class Tasks:
         self.saved.update(dict.fromkeys(tasks.positions, ns))
         self.lines[tasks.location] += ns * len(tasks.positions)
 
-    def add_one(self, at: int, task: Task, ns: float) -> None:
+    def add_one(self, at: int, task: ScheduledTask, ns: float) -> None:
         """`task`, which is at position `at`, could be `ns` shorter."""
         self.saved[at] = ns
         self.lines[task.instr.location] += ns
@@ -84,7 +84,8 @@ class Tasks:
 
 
 def chains(
-    t: Times, count: Callable[[int, Task, dict[Hashable, int]], tuple[Hashable, int] | None]
+    t: Times,
+    count: Callable[[int, ScheduledTask, dict[Hashable, int]], tuple[Hashable, int] | None],
 ) -> dict[Hashable, int]:
     """The most that can be counted along a chain of tasks that use each other's results.
 

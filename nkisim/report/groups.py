@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nkisim.cost.compute import Cost
 from nkisim.cost.storage import Operation
-from nkisim.cost.tasks import Task, Work
+from nkisim.cost.tasks import ScheduledTask, Work
 from nkisim.ir.instruction import Engine
 from nkisim.schedule.engines import ENGINES
 from nkisim.schedule.scheduler import Schedule
@@ -27,7 +27,7 @@ class TaskGroup(NamedTuple):
         positions: of all of them in the list of tasks.
     """
 
-    task: Task
+    task: ScheduledTask
     engine: Engine
     cost: Cost
     positions: list[int]
@@ -42,7 +42,7 @@ class TaskGroup(NamedTuple):
         return len(self.positions) * self.task.kind.instructions
 
 
-def sort_of(task: Task) -> tuple:
+def sort_of(task: ScheduledTask) -> tuple:
     """A key of tasks that do the same."""
     return task.kind, task.form if type(task) is Operation else task.instr.opcode
 

@@ -15,7 +15,7 @@ from nkisim.report.report import counted
 from nkisim.report.whatif import done_along, recosted, shorter
 
 if TYPE_CHECKING:
-    from nkisim.cost.tasks import Kind, Task
+    from nkisim.cost.tasks import Kind, ScheduledTask
     from nkisim.report.times import Times
 
 
@@ -52,7 +52,7 @@ def sums_over_partitions(t: Times) -> Iterator[Finding]:
             found.add(tasks, tasks.cost.busy)
     passes = t.timing.tensor.fp32_passes
 
-    def matmul(task: Task, _: float) -> Kind:
+    def matmul(task: ScheduledTask, _: float) -> Kind:
         x = task.instr.tiles_in[0]
         cost = passes_cost(x.size // x.shape[0], passes if x.dtype == F32 else 1, t.timing)
         return replace(task.kind, costs=((Engine.TENSOR, cost),))
@@ -91,7 +91,7 @@ def short_matmuls(t: Times) -> Iterator[Finding]:
     if not together:
         return
 
-    def in_a_row(at: int, _: Task, before: Mapping) -> tuple | None:
+    def in_a_row(at: int, _: ScheduledTask, before: Mapping) -> tuple | None:
         key = keys.get(at)
         return (key, before.get(key, 0) + 1) if key in together else None
 
@@ -152,7 +152,7 @@ def sums_outside(t: Times) -> Iterator[Finding]:
     )
 
 
-def _adds(task: Task) -> bool:
+def _adds(task: ScheduledTask) -> bool:
     """Whether a task adds two tiles, one of them in PSUM, to one of them in SBUF."""
     i = task.instr
     if task.label != i.label or i.opcode != "tensor_tensor" or i.where is not None:
@@ -161,12 +161,12 @@ def _adds(task: Task) -> bool:
     return i.settings.op == "add" and spaces == ["PSUM", "SBUF"]
 
 
-def _moving(task: Task) -> int:
+def _moving(task: ScheduledTask) -> int:
     """Moving columns of a matmul."""
     tile = task.instr.tiles_in[1]
     return tile.size // tile.shape[0]
 
 
-def _longer(task: Task, ns: float) -> Kind:
+def _longer(task: ScheduledTask, ns: float) -> Kind:
     """The cost of a matmul as a part of one of more columns: without `ns` of fixed cost."""
     return recosted(task.kind, lambda _, c: Cost(c.busy - ns, c.done - ns, c.data))

@@ -21,7 +21,7 @@ from nkisim.schedule.engines import ENGINES
 
 if TYPE_CHECKING:
     from nkisim.cost.dma import Transfer
-    from nkisim.cost.tasks import Kind, Task
+    from nkisim.cost.tasks import Kind, ScheduledTask
     from nkisim.report.groups import TaskGroup
     from nkisim.report.times import Times
 
@@ -163,7 +163,7 @@ def few_queues(t: Times) -> Iterator[Finding]:
         )
 
 
-def _left_out(task: Task, _: float) -> Kind:
+def _left_out(task: ScheduledTask, _: float) -> Kind:
     """A task that takes no time, so that others need not be numbered anew."""
     return dataclasses.replace(task.kind, transfer=None, costs=_NOTHING)
 

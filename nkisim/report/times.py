@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from nkisim.cost.tasks import Task, Work
+from nkisim.cost.tasks import ScheduledTask, Work
 from nkisim.errors import Location
 from nkisim.ir.instruction import Engine
 from nkisim.machine import Machine
@@ -204,12 +204,12 @@ class Times:
         each = (self._bytes_ns(g.task) * len(g.positions) for g in self._transfers)
         return sum(each) / self.timing.dma.engines
 
-    def _bytes_ns(self, task: Task) -> float:
+    def _bytes_ns(self, task: ScheduledTask) -> float:
         """The time of a transfer's bytes on one DMA engine at its full rate, in nanoseconds."""
         assert task.transfer is not None  # of a transfer
         return task.transfer.nbytes * self.ns_a_byte(task)
 
-    def ns_a_byte(self, task: Task, run_bytes: int | None = None) -> float:
+    def ns_a_byte(self, task: ScheduledTask, run_bytes: int | None = None) -> float:
         """The time of a byte of a transfer on a DMA engine, in nanoseconds, if contiguous runs have
         `run_bytes` bytes; None for endless runs."""
         dma = self.timing.dma
@@ -401,7 +401,7 @@ def _chain(s: Schedule, at: int) -> list[int]:
     return found[::-1]
 
 
-def _on_engine(task: Task) -> str:
+def _on_engine(task: ScheduledTask) -> str:
     """The label of a task on its engine: of a transfer, an engine does the start only."""
     return task.label if task.transfer is None else f"start of {task.label}"
 

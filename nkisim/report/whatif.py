@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from nkisim.cost.compute import Cost
-from nkisim.cost.tasks import Kind, Task, Work
+from nkisim.cost.tasks import Kind, ScheduledTask, Work
 from nkisim.ir.instruction import Engine
 from nkisim.report.groups import sort_of
 from nkisim.schedule.dependences import Dependences
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 WINDOW = 5_000  # tasks that are scheduled for one question
 
 # From a task, and the nanoseconds at stake: what it is once it is changed.
-Change = Callable[[Task, float], Kind]
+Change = Callable[[ScheduledTask, float], Kind]
 
 
 class Stretch:
@@ -83,13 +83,15 @@ class Stretch:
                     if kind is None:
                         kind = kinds[sort] = change(before, ns)
                         known = known and (kind.transfer is None) == (before.transfer is None)
-                    tasks[at - self._first] = Task(before.instr, kind, before.reads, before.writes)
+                    tasks[at - self._first] = ScheduledTask(
+                        before.instr, kind, before.reads, before.writes
+                    )
         dependences = self.dependences if known else None
         if renamed:
             dependences = self.dependences.renamed(self._part(tasks))
         return schedule(self._part(tasks), machine, timing, dependences).span
 
-    def _part(self, tasks: list[Task]) -> Work:
+    def _part(self, tasks: list[ScheduledTask]) -> Work:
         # The scheduler adds to the choices, and these are not the kernel's.
         work = self._core.work
         return Work(tasks, work.memory, defaultdict(int), ordered=work.ordered, orders=work.orders)
@@ -199,7 +201,7 @@ def shorter(engine: Engine, fixed: float = 0.0) -> Change:
     proportion.
     """
 
-    def change(task: Task, ns: float) -> Kind:
+    def change(task: ScheduledTask, ns: float) -> Kind:
         def shorter(e: Engine, c: Cost) -> Cost:
             if e is not engine:
                 return c

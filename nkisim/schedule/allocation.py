@@ -15,7 +15,7 @@ import numpy as np
 
 from nkisim.cost.compute import Cost
 from nkisim.cost.dma import Transfer
-from nkisim.cost.tasks import Kind, Memory, Task, Work
+from nkisim.cost.tasks import Kind, Memory, ScheduledTask, Work
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 from nkisim.machine import Machine
@@ -128,7 +128,7 @@ class _Spiller:
         self.capacity = capacity
         # Which tiles are on chip when, if all fit. They go by their positions in it.
         self.before = tiles = Residence.of(work, touches)
-        self.tasks: list[Task] = []  # with the stores and loads among them
+        self.tasks: list[ScheduledTask] = []  # with the stores and loads among them
         self.here = [memory == 1 for memory in tiles.memory]  # PSUM is not looked at
         self.moved = 0  # bytes
         # As for `Touches.after`.
@@ -230,7 +230,7 @@ class _Spiller:
             kind = self.kinds[key] = _move(memory, stores, self.timing)
         tile = [(number, None)]
         reads, writes = (tile, []) if stores else ([], tile)
-        self.tasks.append(Task(self.work.tasks[at].instr, kind, reads, writes))
+        self.tasks.append(ScheduledTask(self.work.tasks[at].instr, kind, reads, writes))
         self.moves.append((at, number, stores))
         self.moved += kind.transfer.nbytes
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nkisim.cost.tasks import Access, Task, Work
+from nkisim.cost.tasks import Access, ScheduledTask, Work
 from nkisim.ir.instruction import Instruction, OpKind
 from nkisim.schedule.regions import Patterns, Regions
 
@@ -100,5 +100,5 @@ def _uses(works: Sequence[Work], instructions: Sequence[Instruction]) -> list[_U
     return uses
 
 
-def _is_fence(task: Task) -> bool:
+def _is_fence(task: ScheduledTask) -> bool:
     return task.instr.spec.kind is OpKind.BARRIER and task.instr.settings.fence

@@ -9,7 +9,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from nkisim.cost.tasks import Kind, Task, Work
+from nkisim.cost.tasks import Kind, ScheduledTask, Work
 from nkisim.ir.instruction import Engine, OpKind
 from nkisim.ir.parts import Patterns
 from nkisim.machine.timing import DmaTiming
@@ -171,7 +171,7 @@ def _on_changes(touches: Touches, patterns: Patterns) -> list[_Waits]:
     return [(before[why == kind], at[why == kind], kind) for kind in (RESULT, READ)]
 
 
-def in_flight(transfer: Task, work: Work, dma: DmaTiming) -> int:
+def in_flight(transfer: ScheduledTask, work: Work, dma: DmaTiming) -> int:
     """The number of transfers that a kernel line has under way at a time."""
     loops, most = transfer.instr.loops, dma.in_flight
     if loops and loops[-1][0] in work.ordered:

@@ -361,7 +361,7 @@ def _are(now: list[Any], then: list[Any]) -> bool:
 
 
 def _annotations(function: Callable) -> list[Any]:
-    """Those of a kernel, which the simulator reads: they may be shapes of its tensors."""
+    """The annotations of a kernel, which the simulator reads: they may be shapes of its tensors."""
     found = getattr(function, "__annotations__", {})
     return [*found, *found.values()]
 

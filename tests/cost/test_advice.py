@@ -218,7 +218,7 @@ def test_what_is_waited_for_is_said_also_when_a_queue_is_busy_most_of_the_time()
     t = nkisim.profile(kernel, spec(P, 16384))
     assert 0.6 < t.bound.utilisation < 0.8
     (first, *_) = t.findings
-    assert "us of the body are waits for the results of load" in first.text
+    assert "µs of the body are waits for the results of load" in first.text
     (smaller,) = said(t, "everything else waits for one load: in smaller tiles")
     assert smaller.gain_us > 0.1 * t.latency_us
 

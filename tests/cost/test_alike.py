@@ -15,7 +15,7 @@ import pytest
 import nkisim
 from kernels.giou import nki_giou_kernel_strict
 from nkibook.validation import attention, layernorm, mamba, nkibench
-from nkisim.cost.tasks import Task, Work
+from nkisim.cost.tasks import ScheduledTask, Work
 from nkisim.report import whatif
 from nkisim.report.groups import sort_of
 from nkisim.report.whatif import Stretch, recosted
@@ -138,7 +138,7 @@ def test_what_is_known_of_a_stretch_gives_what_looking_anew_gives(timeline, chan
         if first <= at < last:
             task = tasks[at - first]
             kind = kinds.setdefault(sort_of(task), change(task, 50.0))
-            tasks[at - first] = Task(task.instr, kind, task.reads, task.writes)
+            tasks[at - first] = ScheduledTask(task.instr, kind, task.reads, task.writes)
     anew = Work(tasks, core.work.memory)
     want = schedule(anew, timeline.machine, timeline.timing).span
     assert stretch.changed(stakes, change, timeline.machine, timeline.timing) == want

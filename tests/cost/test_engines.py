@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nkisim.cost.compute import Cost
-from nkisim.cost.tasks import Kind, Memory, Task, Work
+from nkisim.cost.tasks import Kind, Memory, ScheduledTask, Work
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 from nkisim.schedule.engines import ENGINES, assign_engines
@@ -26,7 +26,7 @@ def kind(**busy):
 
 def work(kinds):
     instr = SimpleNamespace(location=None)
-    tasks = [Task(instr, k, [], [(n, None)]) for n, k in enumerate(kinds)]
+    tasks = [ScheduledTask(instr, k, [], [(n, None)]) for n, k in enumerate(kinds)]
     return Work(tasks, {n: Memory(Space.SBUF, 4) for n in range(len(tasks))})
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import nkisim
 from nkibook.validation import convolution, layernorm, mamba, matmul, vector_add
 from nkisim.cost.compute import Cost
-from nkisim.cost.tasks import Kind, Memory, Task, Work
+from nkisim.cost.tasks import Kind, Memory, ScheduledTask, Work
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Buffer, Space
@@ -235,7 +235,7 @@ def test_conflicting_accesses_are_ordered_and_others_are_not(accesses):
         t = whole[row : min(row + rows, 8), column : column + 9 * step + 1 : step]
         t = parts.setdefault((t.offsets, t.shape, t.coefs), t)  # the same part, the same view
         touched = [(number, t)]
-        work.tasks.append(Task(None, kind, *(([], touched) if writes else (touched, []))))
+        work.tasks.append(ScheduledTask(None, kind, *(([], touched) if writes else (touched, []))))
         elements.append(set(_elements(t).ravel().tolist()))
     found = Dependences.of(work, 4)
     users, others, waits_for = found.users, found.others, found.waits

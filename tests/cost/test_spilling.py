@@ -10,7 +10,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from nkisim.cost.tasks import Kind, Memory, Task, Work
+from nkisim.cost.tasks import Kind, Memory, ScheduledTask, Work
 from nkisim.ir.memory import Space
 from nkisim.machine import GEN2, GEN3
 from nkisim.schedule.allocation import spill
@@ -33,13 +33,13 @@ def works(draw):
     for _ in range(draw(st.integers(8, 60))):
         written = [(draw(tiles), None)]
         if draw(st.booleans()):
-            tasks.append(Task(SimpleNamespace(), LOAD, [(100, None)], written))
+            tasks.append(ScheduledTask(SimpleNamespace(), LOAD, [(100, None)], written))
         else:
             read = [(n, None) for n in draw(st.lists(tiles, max_size=2))]
-            tasks.append(Task(SimpleNamespace(), COMPUTE, read, written))
+            tasks.append(ScheduledTask(SimpleNamespace(), COMPUTE, read, written))
     for n in LAST * 3:
         memory[n] = Memory(Space.SBUF, ROOM // 8)
-        tasks.append(Task(SimpleNamespace(), COMPUTE, [(n, None)], [(n, None)]))
+        tasks.append(ScheduledTask(SimpleNamespace(), COMPUTE, [(n, None)], [(n, None)]))
     return Work(tasks, memory)
 
 

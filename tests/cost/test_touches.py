@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nkisim.cost.tasks import Memory, Task, Work
+from nkisim.cost.tasks import Memory, ScheduledTask, Work
 from nkisim.ir.memory import Space
 from nkisim.schedule.allocation import Residence
 from nkisim.schedule.touches import Touches
@@ -29,7 +29,7 @@ def works(draw):
     tasks = []
     for reads, writes in draw(TASKS):
         accesses = [[(names[n], part) for n, part in found] for found in (reads, writes)]
-        tasks.append(Task(SimpleNamespace(location=None), None, *accesses))
+        tasks.append(ScheduledTask(SimpleNamespace(location=None), None, *accesses))
     return Work(tasks, memory)
 
 

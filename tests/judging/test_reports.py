@@ -9,7 +9,7 @@ import pytest
 import nkibook
 from nkisim.judging import Task, judge_all, read
 from nkisim.judging.reports import gradescope, leaderboard, performance, result
-from nkisim.judging.verdict import Launch, Verdict
+from nkisim.judging.verdict import LaunchVerdict, Verdict
 
 # https://gradescope-autograders.readthedocs.io/en/latest/specs/ (read in 2026).
 RESULTS = {
@@ -46,7 +46,7 @@ def launch(status, us=10.0, base=10.0, **more):
     profile = {"latency_us": us, "bound": {"resource": "Vector"}, "roofline": {"of_latency": 0.5}}
     profile["findings"] = []
     given = {"hidden": False, "points": None, "chip": "trn2", "cores": 1} | more
-    return Launch({"n": 3}, status=status, profile=profile, baseline_us=base, **given)
+    return LaunchVerdict({"n": 3}, status=status, profile=profile, baseline_us=base, **given)
 
 
 def check_gradescope(found):

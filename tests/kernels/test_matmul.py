@@ -210,7 +210,7 @@ def test_most_of_the_peak():
         timeline = nkisim.profile(nki_matmul_kernel, square, square, transpose_lhs)
         resource, least = timeline.roofline
         assert resource == "Tensor"
-        assert least >= 0.85 * timeline.latency_us
+        assert least >= 0.8 * timeline.latency_us
 
 
 A, B = draw(4, 6), draw(6, 5)

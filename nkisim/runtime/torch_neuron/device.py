@@ -21,7 +21,7 @@ class NeuronModule:
         return True
 
     def is_initialized(self) -> bool:
-        """Whether it can be used."""
+        """Whether the device can be used."""
         return True
 
     def _is_in_bad_fork(self) -> bool:
