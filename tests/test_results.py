@@ -192,4 +192,4 @@ def test_html_keeps_its_text_and_loses_its_styles() -> None:
         '<span class="nki-line">b\n</span></code></pre></div>'
     )
     (found,) = plain_outputs.plain(shown("display_data", text_html=listing, text_plain="t"))
-    assert found.data["text/html"] == "<pre>a = f()\nb</pre>"
+    assert found.data["text/html"] == "<pre><code>a = f()\nb</code></pre>"

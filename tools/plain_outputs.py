@@ -167,7 +167,7 @@ def _cleaned(node: object) -> str:
         return html.escape(str(node), quote=False) if type(node) is NavigableString else ""
     if node.name == "pre" and node.select(".nki-line"):
         lines = (line.get_text().rstrip("\n").rstrip() for line in node.select(".nki-line"))
-        return f"<pre>{html.escape(chr(10).join(lines), quote=False)}</pre>"
+        return f"<pre><code>{html.escape(chr(10).join(lines), quote=False)}</code></pre>"
     inside = "".join(
         # Styles keep neighbours apart that have nothing between them.
         f" {_cleaned(child)}" if node.name == "div" and _follows_a_tag(child) else _cleaned(child)
