@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 def framework_of(page: str) -> Framework:
     """The framework that a page's process has started: the one in its name, JAX for the page on
-    handlers in C++ and for that on a kernel that pays, else none."""
-    known: dict[str, Framework] = {"torch": "torch", "jax": "jax", "ffi": "jax", "payoff": "jax"}
+    handlers in C++ and for those on what pays, else none."""
+    known: dict[str, Framework] = {"torch": "torch", "jax": "jax", "ffi": "jax"}
+    if page in ("payoff", "which_kernel"):
+        return "jax"
     return known.get(page.rpartition("_")[2], "numpy")
 
 
