@@ -9,7 +9,6 @@ that goes with the dialect (`nkibook.chip`): published peaks, so that every time
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any
 
 from nkibook.chip import Chip, chip
 from nkibook.hlo import HloModule, Operation, jax_hlo
+from nkisim.runtime.importing import NotImportableError, import_file
 
 DISPATCH_US = 670.0
 """What a program of its own costs beside its kernel: one dispatch on a trn1.2xlarge, measured and
@@ -158,11 +158,10 @@ def main() -> int:
     parser.add_argument("function", help="its function of JAX arrays")
     parser.add_argument("args", nargs="+", type=_argument, help="as 'bfloat16[1024,4096]'")
     options = parser.parse_args()
-    spec = importlib.util.spec_from_file_location(options.file.stem, options.file)
-    if spec is None or spec.loader is None or not options.file.is_file():
-        parser.error(f"{options.file} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        module = import_file(options.file)
+    except NotImportableError as error:
+        parser.error(str(error))
     if not callable(getattr(module, options.function, None)):
         parser.error(f"{options.file} has no function {options.function}")
     print(of_function(getattr(module, options.function), *options.args))

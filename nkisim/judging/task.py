@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import importlib.util
 import os
 import re
 import sys
@@ -21,6 +20,7 @@ from nkisim.errors import ParameterError
 from nkisim.ir.dtypes import as_dtype
 from nkisim.ir.limits import LIMITS
 from nkisim.machine.target import PLATFORMS
+from nkisim.runtime.importing import NotImportableError, import_file
 
 Sizes = dict[str, Any]
 FRAMEWORKS = ("numpy", "torch", "jax")
@@ -252,14 +252,10 @@ def function_named(words: str, folder: Path) -> Callable[..., Any]:
     if not file or not path.is_file():
         raise _refused(f"{words!r}, for which there is no file {path}", "FILE.py:FUNCTION")
     neighbours = os.path.dirname(os.path.abspath(path))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    sys.path.insert(0, neighbours)
     try:
-        spec.loader.exec_module(module)
+        module = import_file(path)
+    except NotImportableError as error:
+        raise _refused(str(error), "FILE.py:FUNCTION") from None
     finally:  # its folder may have others, such as `nki`, whose names are packages elsewhere
         sys.path.remove(neighbours)
     found = getattr(module, name, None)

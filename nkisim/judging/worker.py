@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import builtins
 import importlib
-import importlib.util
 import os
 import sys
 import time
 import traceback
 import warnings
 from collections.abc import Iterator
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
 import ml_dtypes
@@ -38,6 +37,7 @@ from nkisim.machine.target import OVERRIDE, PLATFORMS, target
 from nkisim.numerics.program import Program, TensorSpec
 from nkisim.report import data
 from nkisim.runtime.by_data import ProgramByData
+from nkisim.runtime.importing import import_file
 from nkisim.runtime.install import install
 from nkisim.runtime.kernel import Kernel, as_kernel
 from nkisim.runtime.profiling import timeline
@@ -87,7 +87,7 @@ def trace(header: dict[str, Any], blobs: list[bytes]) -> Message:
 
 def _traced(header: dict[str, Any], blobs: list[bytes]) -> tuple[str, bytes]:
     """The kernel's name, and its trace as bytes."""
-    module = _imported(header["file"])
+    module = import_file(header["file"])
     wanted = header["function"]
     function = getattr(module, wanted, None)
     if not callable(function):
@@ -155,18 +155,6 @@ def _launched(kernel: Kernel, header: dict[str, Any]) -> Kernel:
     if kernel.dialect is NKI:
         return kernel[cores]
     return kernel[(NeuronCores(cores),)]
-
-
-def _imported(file: str) -> ModuleType:
-    sys.path.insert(0, os.path.dirname(os.path.abspath(file)))
-    name = os.path.splitext(os.path.basename(file))[0]
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{file!r} is no file of Python")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def _described(error: BaseException, file: str) -> dict[str, Any]:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 import ast
-import importlib.util
 import json
-import os
 import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +15,7 @@ from nkisim.errors import KernelError, ParameterError
 from nkisim.ir.dtypes import as_dtype
 from nkisim.numerics.program import TensorSpec
 from nkisim.report.files import write_whole
+from nkisim.runtime.importing import NotImportableError, import_file
 from nkisim.runtime.kernel import Kernel
 from nkisim.tuning.search import tune
 
@@ -53,10 +51,10 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--plot", metavar="FILE", help="draw these results (SVG, PNG or PDF)")
     options = parser.parse_args(words)
     try:
-        module = _imported(options.script)
+        module = import_file(options.script)
         kernels = [_kernel(module, name) for name in options.kernel.split(",")]
         args, parameters, kwargs = _parsed(options.words)
-    except _WrongWord as error:
+    except (NotImportableError, _WrongWord) as error:
         parser.error(str(error))
     try:
         found = tune(
@@ -82,20 +80,6 @@ def run(words: Sequence[str]) -> int:
 
 class _WrongWord(Exception):
     """A word of the command line that cannot be taken."""
-
-
-def _imported(script: str) -> ModuleType:
-    path = Path(script)
-    if not path.is_file():
-        raise _WrongWord(f"there is no file {script!r}")
-    sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise _WrongWord(f"{script!r} is no file of Python")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def _kernel(module: ModuleType, name: str) -> Any:
