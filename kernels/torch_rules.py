@@ -171,13 +171,20 @@ def no_second_derivative(name: str, instead: str) -> Callable[..., NoReturn]:
     return backward
 
 
+def require_tensors(**arguments: Any) -> None:
+    """Refuse an argument that is no tensor, by its name, with TypeError."""
+    for name, value in arguments.items():
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"{name} is a {type(value).__name__}. Pass a PyTorch tensor.")
+
+
 def autocast(dtype: torch.dtype | None, *tensors: Any) -> tuple[Any, ...]:
     """The tensors as ``torch.autocast`` gives them to an operator, in a region of it.
 
     Args:
         dtype: what PyTorch computes the operator in there; None for the dtype of the region.
-        tensors: floating point ones are cast, if they are on the region's kind of device; anything
-            else stays.
+        tensors: floating point ones but float64 are cast, if they are on the region's kind of
+            device; anything else stays, and tensors on "meta".
 
     Returns:
         The tensors. Outside of a region, the same objects.

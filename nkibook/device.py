@@ -269,6 +269,7 @@ def launches() -> Iterator[Launch]:
     from kernels.giou import nki_giou_kernel
     from kernels.matmul import nki_matmul_kernel
     from kernels.rmsnorm import nki_rms_norm_kernel
+    from kernels.tiles import ceil_div
 
     in_nki = kernels.dialect == "nki"
     joined: tuple[int, ...] | int = cores() if in_nki else ()
@@ -278,7 +279,7 @@ def launches() -> Iterator[Launch]:
 
     for rows, columns in ((256, 1024), (4096, 4096)):
         pair = (zeros(rows, columns), zeros(rows, columns))
-        tiles = (-(-rows // TILE_ROWS), -(-columns // TILE_COLS))
+        tiles = (ceil_div(rows, TILE_ROWS), ceil_div(columns, TILE_COLS))
         grid = joined if in_nki else tiles
         yield Launch(f"add, {rows} x {columns}", nki_tensor_add_kernel, pair, grid)
     if not in_nki:

@@ -3,7 +3,8 @@
     python -m nkibook.pays FILE.py FUNCTION 'bfloat16[1024,4096]' 'int32[1024]'
 
 The function is one of JAX. The counts are of the HLO that JAX emits, the rates those of the chip
-that goes with the dialect (`nkibook.chip`): published peaks, so that every time is a bound.
+that goes with the dialect (`nkibook.chip`): published peaks, so that every time is a bound. All
+bytes are taken at the rate of loads, which is within 6 % of that of stores.
 """
 
 from __future__ import annotations

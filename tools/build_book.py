@@ -52,11 +52,16 @@ def _read(path: Path) -> str:
 
 def execute_pages(names: Iterable[str]) -> list[str]:
     """Execute pages whose code has no result, and store what they give; return what was wrong."""
-    runs = [(page, d) for page in names for d in pages.dialects(page) if not results.read(page, d)]
+    runs = results.missing(names=names)
     if not runs:
         return []
     changed = ", ".join(dict.fromkeys(page for page, _ in runs))
     print(f"==> changed since they were executed: {changed}", flush=True)
+    return store(runs)
+
+
+def store(runs: Sequence[tuple[str, str]]) -> list[str]:
+    """Execute pages in dialects, store results and notebooks; return what was wrong."""
     wrong = _cannot_run(runs) or notebooks.store(runs)
     if not wrong:
         notebooks.write(runs)
@@ -87,10 +92,9 @@ def execute_all(record: bool) -> list[str]:
     if record:
         executing.record(ended)
     if not wrong:
-        files = notebooks.wanted(pages.runs()) | {ROOT / "notebooks/README.md": notebooks.index()}
-        found = [*notebooks.differing(files), *results.orphans()]
         wrong += [
-            f"{path.relative_to(ROOT)} is not what its page and its result make" for path in found
+            f"{path.relative_to(ROOT)} is not what its page and its result make"
+            for path in notebooks.stale(pages.runs())
         ]
     if wrong:
         wrong.append("where this is meant: `make notebooks CLEAN=1` executes all and stores it")
@@ -244,9 +248,7 @@ def report_problems(problems: str) -> None:
 def build_page(page: str, clean: bool) -> int:
     """Build one page of the book, with links to other pages left open; return an exit status."""
     if clean:
-        wrong = _cannot_run([(page, "")]) or notebooks.store(
-            [(page, dialect) for dialect in pages.dialects(page)]
-        )
+        wrong = store([(page, dialect) for dialect in pages.dialects(page)])
     else:
         wrong = execute_pages([page])
     if wrong:
@@ -275,8 +277,7 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if arguments.changed:
-        changed = (p for p in chosen if any(not results.read(p, d) for d in pages.dialects(p)))
-        print(*changed)
+        print(*dict.fromkeys(page for page, _ in results.missing(names=chosen)))
         return 0
     if arguments.page:
         return build_page(chosen[0], arguments.clean)

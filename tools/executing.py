@@ -2,8 +2,8 @@
 
 Pages run side by side, one a processor, the longest first, so that none is left over at the end.
 On Linux their kernels are forks of a process that has imported the frameworks (forks.py).
-How long each takes is in page_seconds.json, written by `build_book.py --record` on two cores of
-2.9 GHz. On another machine the guess gets better with each page that ends.
+How long each takes is in page_seconds.json, written by `--record` of build_book.py or notebooks.py
+on two cores of 2.9 GHz. On another machine the guess gets better with each page that ends.
 """
 
 from __future__ import annotations
@@ -19,16 +19,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from unittest import mock
 
 import forks
 from pages import ROOT
 
-# nbclient and nbformat are imported to execute pages. Who asks for their seconds, as every run of
-# tests does, waits for none of it.
-if TYPE_CHECKING:
-    from results import Result
+import results
 
 SECONDS_FILE = Path(__file__).with_name("page_seconds.json")
 UNKNOWN = 10.0  # seconds for a page that the file does not have
@@ -59,7 +56,7 @@ class Ended(NamedTuple):
     page: str
     dialect: str
     seconds: float
-    result: Result | None
+    result: results.Result | None
     error: str
 
     def __str__(self) -> str:
@@ -113,7 +110,6 @@ def _execute(job: tuple[str, str, Path]) -> Ended:
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     import notebooks
-    import results
 
     page, dialect, root = job
     notebook = notebooks.skeleton(page, dialect, root)

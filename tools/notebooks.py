@@ -91,9 +91,9 @@ class References:
         for key in keys:
             if key not in self.cited:
                 self.cited.append(key)
-            number = f"[{self.cited.index(key) + 1}]"
+            number = f"\\[{self.cited.index(key) + 1}\\]"
             url = entries[key].url
-            said.append(f"[\\{number[:-1]}\\]]({url})" if url else f"\\{number[:-1]}\\]")
+            said.append(f"[{number}]({url})" if url else number)
         return ", ".join(said)
 
     def works(self) -> str:
@@ -141,7 +141,7 @@ def requirement(page: str, dialect: str, root: Path = ROOT) -> str:
     code = "\n".join(cell.source for cell in pages.code(page, dialect, root))
     uses = {"torch": r"\btorch\b|torch_hlo", "jax": r"\bjax\b|jax_hlo"}
     extras = [name for name, used in uses.items() if re.search(used, code)]
-    wheel = f"nki_book-{pages.version(root)}-py3-none-any.whl"
+    wheel = pages.wheel(root)
     wanted = f"[{','.join(['notebook', *extras])}]"
     site = pages.site(root)
     return f"nki-book{wanted} @ {site}/{wheel}" if site else f"./{wheel}{wanted}"
@@ -259,7 +259,7 @@ def _opening(page: str, dialect: str, text: str, root: Path) -> list[NotebookNod
     if colab := pages.colab(f"notebooks/{dialect}/{name}.ipynb", root):
         elsewhere.append(f"[in Colab]({colab})")
     twins = f" The same page {', '.join(elsewhere)}." if elsewhere else ""
-    wheel = f"nki_book-{pages.version(root)}-py3-none-any.whl"
+    wheel = pages.wheel(root)
     beside = "" if site else f" from the wheel `{wheel}`, which is to lie beside this notebook"
     in_simulator = needs.SIMULATOR in needs.of(page, dialect, root)
     where_else = (
@@ -387,9 +387,19 @@ def differing(files: dict[Path, str]) -> list[Path]:
     ]
 
 
+def _files(runs: Sequence[tuple[str, str]], root: Path) -> dict[Path, str]:
+    """`wanted`, and the index."""
+    return wanted(runs, root) | {root / "notebooks/README.md": index(root)}
+
+
+def stale(runs: Sequence[tuple[str, str]], root: Path = ROOT) -> list[Path]:
+    """Notebooks, index and results that are not what pages and results make. Raises as `wanted`."""
+    return [*differing(_files(runs, root)), *results.orphans(root)]
+
+
 def write(runs: Sequence[tuple[str, str]], root: Path = ROOT) -> None:
     """Write the notebooks of pages in dialects, and the index, where they say something else."""
-    files = wanted(runs, root) | {root / "notebooks/README.md": index(root)}
+    files = _files(runs, root)
     for path in differing(files):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(files[path], encoding="utf-8")
@@ -426,17 +436,14 @@ def main() -> int:
     runs = [run for run in pages.runs() if not chosen or run[0] in chosen]
     if options.check:
         try:
-            files = wanted(runs) | {ROOT / "notebooks/README.md": index()}
+            found = stale(runs)
         except ValueError as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
-        found = [*differing(files), *results.orphans()]
         print("".join(f"{path.relative_to(ROOT)}\n" for path in found), end="")
         return 1 if found else 0
     again = options.clean or chosen
-    wrong = store(
-        runs if again else [r for r in runs if results.read(*r) is None], ROOT, options.record
-    )
+    wrong = store(runs if again else results.missing(), ROOT, options.record)
     for path in results.orphans():
         path.unlink()
     if wrong:

@@ -150,6 +150,11 @@ def colab(notebook: str, root: Path = ROOT) -> str | None:
     return f"{opened}/{on_github[1]}/blob/{BRANCH}/{notebook}" if on_github else None
 
 
+def wheel(root: Path = ROOT) -> str:
+    """The name of the package's wheel, which the site offers."""
+    return f"nki_book-{version(root)}-py3-none-any.whl"
+
+
 def version(root: Path = ROOT) -> str:
     """The version of the package; "0" of a book without one."""
     return _project(root).get("version", "0")

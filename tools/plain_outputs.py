@@ -166,7 +166,7 @@ def _cleaned(node: object) -> str:
     if not isinstance(node, Tag):
         return html.escape(str(node), quote=False) if type(node) is NavigableString else ""
     if node.name == "pre" and node.select(".nki-line"):
-        lines = (line.get_text().rstrip("\n").rstrip() for line in node.select(".nki-line"))
+        lines = (line.get_text().rstrip() for line in node.select(".nki-line"))
         return f"<pre><code>{html.escape(chr(10).join(lines), quote=False)}</code></pre>"
     inside = "".join(
         # Styles keep neighbours apart that have nothing between them.

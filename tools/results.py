@@ -21,7 +21,7 @@ import lzma
 import platform
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -198,9 +198,11 @@ def executed(page: str, root: Path = ROOT) -> list[tuple[str, Result]]:
     return [(dialect, result) for dialect, result in found if result is not None]
 
 
-def missing(root: Path = ROOT) -> list[tuple[str, str]]:
-    """The pages, each in a dialect, that have no result for the code that they have now."""
-    return [run for run in pages.runs(root) if read(*run, root) is None]
+def missing(root: Path = ROOT, names: Iterable[str] | None = None) -> list[tuple[str, str]]:
+    """The pages, all or these, each in a dialect, without a result for the code they have now."""
+    chosen = pages.in_order(root) if names is None else names
+    runs = [(page, dialect) for page in chosen for dialect in pages.dialects(page, root)]
+    return [run for run in runs if read(*run, root) is None]
 
 
 def orphans(root: Path = ROOT) -> list[Path]:

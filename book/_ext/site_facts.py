@@ -6,7 +6,6 @@ not set, the site has none of these.
 """
 
 import subprocess
-import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -40,8 +39,7 @@ def footer(root: Path) -> str:
     said = ["MIT licence", "nothing on this page is loaded from the network"]
     project = root / "pyproject.toml"
     if project.is_file():
-        version = tomllib.loads(project.read_text())["project"]["version"]
-        said.insert(0, f"Version {version}, {_date(root, project)}")
+        said.insert(0, f"Version {pages.version(root)}, {_date(root, project)}")
     return ". ".join(f"{text[0].upper()}{text[1:]}" for text in said) + "."
 
 

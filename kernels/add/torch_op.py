@@ -12,7 +12,7 @@ import torch
 
 from kernels.add import nki_tensor_add
 from kernels.add.arguments import check
-from kernels.torch_rules import operator
+from kernels.torch_rules import operator, require_tensors
 
 
 def _both(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -54,8 +54,6 @@ def add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         forward:   c = a + b
         backward:  grad_a = grad_b = grad_c
     """
-    for name, value in (("a", a), ("b", b)):
-        if not isinstance(value, torch.Tensor):
-            raise TypeError(f"{name} is a {type(value).__name__}. Pass a PyTorch tensor.")
+    require_tensors(a=a, b=b)
     check(a, b)
     return _add(a, b)

@@ -13,7 +13,7 @@ import torch
 
 from kernels.attention import nki_attention, nki_attention_backward
 from kernels.attention.arguments import check
-from kernels.torch_rules import autocast, no_second_derivative, operator
+from kernels.torch_rules import autocast, no_second_derivative, operator, require_tensors
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
@@ -116,9 +116,7 @@ def attention(
                    grad_query, grad_key = scale * grad_scores @ key, scale * grad_scores.T @ query
                    grad_value = weights.T @ grad_o
     """
-    for name, x in (("query", query), ("key", key), ("value", value)):
-        if not isinstance(x, torch.Tensor):
-            raise TypeError(f"{name} is a {type(x).__name__}. Pass a PyTorch tensor.")
+    require_tensors(query=query, key=key, value=value)
     query, key, value = autocast(None, query, key, value)
     _, scale = check(query, key, value, scale)
     o, _ = _attention(query, key, value, scale, bool(is_causal))

@@ -13,7 +13,7 @@ import torch
 from kernels.avgpool import pool, unpool
 from kernels.avgpool.arguments import check, constants
 from kernels.avgpool.geometry import pooling
-from kernels.torch_rules import operator
+from kernels.torch_rules import operator, require_tensors
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
@@ -139,7 +139,6 @@ def avg_pool2d(
         backward:  grad_x = sum of grad_out / count over the windows that an element lies in
     """
     settings = pooling(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"x is a {type(x).__name__}. Pass a PyTorch tensor.")
-    check("x", x, no_images=True)  # here also for vmap, which shows the Function more axes
+    require_tensors(x=x)
+    check("x", x, no_images=True)  # here too: for vmap the operator takes more axes
     return _pool(x, *constants(settings))

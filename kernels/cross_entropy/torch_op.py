@@ -13,7 +13,7 @@ import torch
 
 from kernels.cross_entropy import nki_cross_entropy, nki_cross_entropy_backward
 from kernels.cross_entropy.arguments import check, require_classes
-from kernels.torch_rules import autocast, no_second_derivative, operator
+from kernels.torch_rules import autocast, no_second_derivative, operator, require_tensors
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
@@ -101,9 +101,7 @@ def cross_entropy(
         forward:   lse = log(sum(exp(logits))); loss = lse - logits[target]
         backward:  grad_logits = grad_loss * (exp(logits - lse) - (class == target))
     """
-    for name, value in (("logits", logits), ("targets", targets)):
-        if not isinstance(value, torch.Tensor):
-            raise TypeError(f"{name} is a {type(value).__name__}. Pass a PyTorch tensor.")
+    require_tensors(logits=logits, targets=targets)
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"reduction is {reduction!r}. It is one of 'none', 'mean' and 'sum'.")
     (logits,) = autocast(torch.float32, logits)

@@ -139,8 +139,6 @@ def generalized_box_iou_loss(
     return loss.sum() if reduction == "sum" or loss.numel() == 0 else loss.mean()
 
 
-def _floating(boxes: Any) -> Any:
-    """Integers as float32; anything else as it is, for the kernel's caller to judge."""
-    if not isinstance(boxes, torch.Tensor) or boxes.is_floating_point() or boxes.is_complex():
-        return boxes
-    return boxes.float()
+def _floating(boxes: torch.Tensor) -> torch.Tensor:
+    """Integers as float32; other dtypes as they are, for the check of arguments to judge."""
+    return boxes if boxes.is_floating_point() or boxes.is_complex() else boxes.float()

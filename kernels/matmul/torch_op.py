@@ -13,7 +13,7 @@ import torch
 
 from kernels.matmul import nki_matmul
 from kernels.matmul.arguments import result_shape
-from kernels.torch_rules import autocast, one_by_one, operator
+from kernels.torch_rules import autocast, one_by_one, operator, require_tensors
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
@@ -95,9 +95,7 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         backward:  grad_input = grad_c @ other.T
                    grad_other = input.T @ grad_c      # over all rows
     """
-    for name, value in (("input", input), ("other", other)):
-        if not isinstance(value, torch.Tensor):
-            raise TypeError(f"{name} is a {type(value).__name__}. Pass a PyTorch tensor.")
+    require_tensors(input=input, other=other)
     input, other = autocast(None, input, other)
     result_shape(input, other)  # refuses what does not fit
     return _matmul(input, other, False, False)

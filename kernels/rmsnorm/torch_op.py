@@ -14,7 +14,7 @@ import torch
 
 from kernels.rmsnorm import nki_rms_norm, nki_rms_norm_backward
 from kernels.rmsnorm.arguments import leading_shape
-from kernels.torch_rules import batched, no_second_derivative, one_by_one, operator
+from kernels.torch_rules import batched, no_second_derivative, one_by_one, operator, require_tensors
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
@@ -126,9 +126,9 @@ def rms_norm(
                    grad_input = invvar * (g - y_hat * mean(g * y_hat)), y_hat = input * invvar
                    grad_weight = sum over rows of grad_y * y_hat
     """
-    for name, value in (("input", input), ("weight", weight)):
-        if not isinstance(value, torch.Tensor) and (value is not None or name == "input"):
-            raise TypeError(f"{name} is a {type(value).__name__}. Pass a PyTorch tensor.")
+    require_tensors(input=input)
+    if weight is not None:
+        require_tensors(weight=weight)
     if eps is not None and not hasattr(eps, "__float__"):
         raise TypeError(
             f"eps is {eps!r}, a {type(eps).__name__}. It is added to the mean square: pass a "

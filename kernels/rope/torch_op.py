@@ -13,7 +13,7 @@ import torch
 
 from kernels.rope import nki_rope
 from kernels.rope.arguments import check
-from kernels.torch_rules import one_by_one, operator
+from kernels.torch_rules import one_by_one, operator, require_tensors
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
@@ -75,9 +75,7 @@ def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
                    y = left * cos - right * sin, right * cos + left * sin
         backward:  the same for grad_y, with -sin
     """
-    for name, value in (("x", x), ("cos", cos), ("sin", sin)):
-        if not isinstance(value, torch.Tensor):
-            raise TypeError(f"{name} is a {type(value).__name__}. Pass a PyTorch tensor.")
+    require_tensors(x=x, cos=cos, sin=sin)
     if cos.requires_grad or sin.requires_grad:
         raise ValueError("cos or sin wants a gradient, and the kernel gives none. Detach them.")
     check(x, cos, sin)

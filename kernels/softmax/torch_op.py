@@ -13,7 +13,7 @@ import torch
 
 from kernels.softmax import nki_softmax, nki_softmax_backward
 from kernels.softmax.arguments import check
-from kernels.torch_rules import autocast, no_second_derivative, operator
+from kernels.torch_rules import autocast, no_second_derivative, operator, require_tensors
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
@@ -72,8 +72,7 @@ def softmax(input: torch.Tensor, dim: int = -1) -> torch.Tensor:
         forward:   y = exp(input - max(input)); y = y / sum(y)
         backward:  grad_input = (grad_y - sum(grad_y * y)) * y
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"input is a {type(input).__name__}. Pass a PyTorch tensor.")
+    require_tensors(input=input)
     if input.device.type != "cpu":  # PyTorch's lists for other devices have it, that one has not
         (input,) = autocast(torch.float32, input)
     check(input, "input")

@@ -13,7 +13,7 @@ import torch
 
 from kernels.swiglu import nki_swiglu, nki_swiglu_backward
 from kernels.swiglu.arguments import check
-from kernels.torch_rules import no_second_derivative, operator
+from kernels.torch_rules import no_second_derivative, operator, require_tensors
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
@@ -74,8 +74,6 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
         backward:  grad_gate = grad_y * up * sigmoid(gate) * (1 + gate * (1 - sigmoid(gate)))
                    grad_up = grad_y * silu(gate)
     """
-    for name, value in (("gate", gate), ("up", up)):
-        if not isinstance(value, torch.Tensor):
-            raise TypeError(f"{name} is a {type(value).__name__}. Pass a PyTorch tensor.")
+    require_tensors(gate=gate, up=up)
     check(gate, up)
     return _swiglu(gate, up)
