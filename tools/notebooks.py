@@ -260,7 +260,13 @@ def _opening(page: str, dialect: str, text: str, root: Path) -> list[NotebookNod
         elsewhere.append(f"[in Colab]({colab})")
     twins = f" The same page {', '.join(elsewhere)}." if elsewhere else ""
     wheel = pages.wheel(root)
-    beside = "" if site else f" from the wheel `{wheel}`, which is to lie beside this notebook"
+    install = (
+        "The next cell installs the package `nkibook` where it is missing."
+        if site
+        else f"Where the package `nkibook` is missing, the next cell installs it from `{wheel}`: "
+        "put that file beside this notebook first (`pip wheel --no-deps .` in the repository "
+        "makes it)."
+    )
     in_simulator = needs.SIMULATOR in needs.of(page, dialect, root)
     where_else = (
         ", and on an instance, in the simulator, too" if in_simulator else ", and on an instance"
@@ -269,7 +275,7 @@ def _opening(page: str, dialect: str, text: str, root: Path) -> list[NotebookNod
         f"> **In `{mark}`**, for {RUNS_ON[dialect]}.{twins}\n"
         ">\n"
         "> It runs on a laptop and in Colab, where a simulator runs the kernels"
-        f"{where_else}. The next cell installs the package of the book{beside}, unless it is there."
+        f"{where_else}. {install}"
     )
     return [nbformat.v4.new_markdown_cell("\n\n".join(filter(None, [title, first, note])))]
 
@@ -301,8 +307,9 @@ def index(root: Path = ROOT) -> str:
         "",
         "Every page of the book, as a notebook in each dialect of NKI: `neuronxcc.nki` for "
         f"{RUNS_ON['neuronxcc']}, and `import nki` for {RUNS_ON['nki']}. Without a device, "
-        "a simulator runs them. Each is complete in itself: its first code cell installs what it "
-        "needs.",
+        "a simulator runs them. Each is complete in itself, and needs the package `nkibook` and "
+        f"nothing else from here: `pip install .` in the repository, or `{pages.wheel(root)}` "
+        "beside the notebook, from which its first code cell installs it.",
         "",
         "They are made of the pages in this folder and in `book/`; edit those, and run "
         "`make notebooks P=notebooks/add_torch` (CONTRIBUTING says more).",
@@ -342,7 +349,7 @@ class _Words(References):
     """References without links: for a line of the index."""
 
     def page(self, name: str, text: str) -> str:
-        return text or pages.title(name, self.root)
+        return text or f"*{pages.title(name, self.root)}*"
 
     def citation(self, keys: list[str]) -> str:
         return ""

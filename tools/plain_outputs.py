@@ -116,10 +116,13 @@ def _choose(soup: BeautifulSoup) -> None:
     for tag in soup(["style", "script", "button"]):
         tag.decompose()
     for moving in soup.select(".nki-moving"):
-        for frame in moving.select(":scope > .nki-stack > *")[:-1]:
+        frames = moving.select(":scope > .nki-stack > *")
+        for frame in frames[:-1]:
             frame.decompose()
         for control in moving.select(":scope > input, :scope > label"):
             control.decompose()
+        moving.insert(0, said := soup.new_tag("p"))
+        said.string = f"The last of {len(frames)} frames. Run the cell to see it move."
     for choice in soup.select("fieldset.nki-choice"):
         chosen = choice.select_one(":scope > input[checked]")
         label = choice.find("label", attrs={"for": chosen["id"]}).get_text()
@@ -132,7 +135,8 @@ def _choose(soup: BeautifulSoup) -> None:
         said.append(f"{what}: ")
         said.append(bold := soup.new_tag("b"))
         bold.string = label
-        said.append(f". Run the cell to choose {' or '.join(others)}.")
+        listed = " or ".join(filter(None, [", ".join(others[:-1]), others[-1]]))
+        said.append(f". Run the cell to choose {listed}.")
         panel.insert(0, said)
         choice.replace_with(panel)
 
