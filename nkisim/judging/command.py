@@ -108,6 +108,9 @@ def _task(options: argparse.Namespace) -> tuple[Task, dict[str, Any]]:
     used = {w for spec in inputs.values() for w in re.findall(r"[A-Za-z_]\w*", spec)}
     limits = {"seconds": options.time_limit, "memory_mb": options.memory_limit}
     reference = options.reference and function_named(options.reference, Path())
+    cores = options.cores.split(",")
+    if not all(n.strip().isdecimal() for n in cores):
+        raise _wrong(f"--cores {options.cores!r} is no list of numbers", "such as --cores 1,2")
     task = Task(
         inputs=inputs,
         cases=[dict(zip(sizes, c, strict=True)) for c in itertools.product(*sizes.values())],
@@ -118,7 +121,7 @@ def _task(options: argparse.Namespace) -> tuple[Task, dict[str, Any]]:
         atol=options.atol,
         norm=options.norm,
         chips=options.chip.split(","),
-        cores=[int(n) for n in options.cores.split(",")],
+        cores=[int(n) for n in cores],
         grid=options.grid,
         baseline=options.baseline,
         at_most=options.at_most,
@@ -129,11 +132,13 @@ def _task(options: argparse.Namespace) -> tuple[Task, dict[str, Any]]:
     return task, {}
 
 
-def _wrong(problem: str) -> ParameterError:
+def _wrong(
+    problem: str, fix: str = "TASK.toml, or such as 'x=float32[n,d]' n=128,300"
+) -> ParameterError:
     return ParameterError(
         problem,
-        rule="the task is a TOML file, or inputs and sizes",
-        fix="write TASK.toml, or such as 'x=float32[n,d]' n=128,300",
+        rule="the task is a TOML file, or inputs, sizes and options",
+        fix=f"write {fix}",
     )
 
 

@@ -22,6 +22,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
+from nkisim.runtime.limiting import limit_memory
+
 Message = tuple[dict[str, Any], list[bytes]]
 Stage = Callable[[dict[str, Any], list[bytes]], Message]
 
@@ -125,8 +127,8 @@ class Nursery:
 
         Args:
             stage: its name.
-            header: for the stage; of "limits" are `seconds` of the processor, `memory_mb` and
-                `reply_mb`, the most that it may give.
+            header: for the stage; of "limits" are `seconds` of the processor, and `memory_mb`,
+                which is also the most that it may give.
             blobs: for the stage.
 
         Returns:
@@ -184,7 +186,7 @@ def _forked(
             _be_the_child(stage, header, blobs, into, printed.fileno())
         os.close(into)
         deadline = begun + IDLE * limits["seconds"]
-        data, late = _all_of(out, deadline, limits["reply_mb"] << 20)
+        data, late = _all_of(out, deadline, limits["memory_mb"] << 20)
         os.close(out)
         with contextlib.suppress(OSError):
             os.killpg(child, signal.SIGKILL)  # it, and what it has started
@@ -232,8 +234,7 @@ def _be_the_child(
         os.dup2(printed, 1)
         os.dup2(printed, 2)
         limits = header["limits"]
-        memory = limits["memory_mb"] << 20
-        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+        limit_memory(limits["memory_mb"])
         seconds = math.ceil(limits["seconds"])
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -204,7 +204,6 @@ class _Judging:
             {
                 "limits": task.limits.as_data(),
                 "runs": runs,
-                "times": True,
                 "registers": bool(task.registers),
                 "chip": chip,
                 "cores": cores,
@@ -362,10 +361,10 @@ class _Judging:
         task, took = self._task, launch.latency_us
         assert took is not None
         if task.budget_us is not None and took > task.budget_us:
-            why = f"{task.budget_us:g} us are allowed"
+            why = f"{task.budget_us:g} µs are allowed"
             return replace(launch, status="slow", why=why)
         if task.at_most is not None and launch.of_baseline > task.at_most:  # type: ignore[operator]
-            why = f"{task.at_most:g} times the baseline's {launch.baseline_us:.1f} us are allowed"
+            why = f"{task.at_most:g} times the baseline's {launch.baseline_us:.1f} µs are allowed"
             return replace(launch, status="slow", why=why)
         return launch
 

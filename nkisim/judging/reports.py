@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nkisim.judging.task import Task
-from nkisim.judging.verdict import LaunchVerdict, Verdict
+from nkisim.judging.verdict import CORRECT, LaunchVerdict, Verdict
 
 KIND = "modelled by nkisim, not measured"
 
@@ -35,7 +35,7 @@ def gradescope(verdict: Verdict, score: Mapping[str, Any]) -> dict[str, Any]:
     tests: list[dict[str, Any]] = []
     for number, launch in enumerate(verdict.launches, 1):
         points = score.get("points", 1) if launch.points is None else launch.points
-        good = launch.status in ("right", "slow")
+        good = launch.status in CORRECT
         tests.append(
             {
                 "name": f"hidden case {number}" if launch.hidden else launch.title,
@@ -60,7 +60,7 @@ def gradescope(verdict: Verdict, score: Mapping[str, Any]) -> dict[str, Any]:
             }
         )
     board: list[dict[str, Any]] = []
-    if verdict.status in ("right", "slow") and verdict.latency_us is not None:
+    if verdict.status in CORRECT and verdict.latency_us is not None:
         board = [{"name": "modelled us", "value": round(verdict.latency_us, 1), "order": "asc"}]
     return {
         "score": round(sum(t["score"] for t in tests), 2),
@@ -75,7 +75,7 @@ def performance(verdict: Verdict, full: float, none: float) -> float:
     """The share of the points for time, 0 to 1, by the geometric mean over the launches of their
     multiple of the baseline's time. 0 unless all are right, and have a baseline."""
     mean = _multiple(verdict.as_data())
-    if verdict.status not in ("right", "slow") or math.isinf(mean):
+    if verdict.status not in CORRECT or math.isinf(mean):
         return 0.0
     return min(1.0, max(0.0, math.log(none / mean) / math.log(none / full)))
 
@@ -94,7 +94,7 @@ def result(verdict: Verdict, task: Task, name: str) -> dict[str, Any]:
     trainium-course-cluster (harness/result_writer.py). Of several launches it has the sum of the
     times, and the furthest element. Times are there when the results are right; `timing` says in a
     field more, as the schema allows, that they are modelled."""
-    right = verdict.status in ("right", "slow")
+    right = verdict.status in CORRECT
     outputs = [o for x in verdict.launches if x.result for o in x.result["outputs"]]
     worst = [o["worst"] for o in outputs if "worst" in o]
     errors = [float(w["error"]) for w in worst]
@@ -162,7 +162,7 @@ def leaderboard(verdicts: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _right(verdict: Mapping[str, Any]) -> int:
-    return sum(x["status"] in ("right", "slow") for x in verdict["launches"])
+    return sum(x["status"] in CORRECT for x in verdict["launches"])
 
 
 def _multiple(verdict: Mapping[str, Any]) -> float:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from nkisim.errors import ParameterError
@@ -49,12 +48,18 @@ class Limits:
     iterations: int = LIMITS["iterations"]
     embedded_bytes: int = 128 * 512 * 4
 
+    def __post_init__(self) -> None:
+        for name, most in vars(self).items():
+            least = "0 or more" if name == "embedded_bytes" else "above 0"
+            known = isinstance(most, int | float)
+            if not known or most < 0 or (most == 0 and name != "embedded_bytes"):
+                raise _refused(f"the limit {name} is {most!r}", f"a number {least}")
+
     def as_data(self) -> dict[str, Any]:
         """For a process of `nkisim.judging.isolation`."""
         return {
             "seconds": self.seconds,
             "memory_mb": self.memory_mb,
-            "reply_mb": self.memory_mb,
             "launch": {"instructions": self.instructions, "iterations": self.iterations},
         }
 
@@ -222,15 +227,9 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype) ->
 def for_framework(framework: str, arrays: Sequence[np.ndarray]) -> list[Any]:
     """NumPy arrays as the arrays of a framework, on the CPU."""
     if framework == "torch":
-        import torch
+        from nkisim.runtime.frameworks.torch import to_torch
 
-        bf16 = np.dtype(ml_dtypes.bfloat16)
-        return [
-            torch.from_numpy(a.view(np.int16)).view(torch.bfloat16)
-            if a.dtype == bf16
-            else torch.from_numpy(a)
-            for a in (x.copy() for x in arrays)
-        ]
+        return [to_torch(a.copy()) for a in arrays]
     if framework == "jax":
         import jax.numpy as jnp
 
@@ -279,6 +278,8 @@ def read(path: str | Path) -> tuple[Task, dict[str, Any]]:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise _refused(f"{path}: {error}", "TOML") from None
+    if "inputs" not in given:
+        raise _refused(f"{path.name} has no [inputs]", '[inputs] with such as x = "float32[n, d]"')
     known = {f.name for f in dataclasses.fields(Task)}
     others: dict[str, Any] = {
         name: given.pop(name) for name in ("kernel", "name", "score") if name in given

@@ -21,6 +21,9 @@ STATUSES = {
 """The status of a launch, and of a verdict: the exit code of `python -m nkisim judge`, and what it
 says. 2 is the exit code for wrong arguments."""
 
+CORRECT = ("right", "slow")
+"""The statuses of a launch whose results are right."""
+
 _GRAVEST = ("error", "refused", "limit", "wrong", "slow", "right")
 
 
@@ -90,7 +93,7 @@ class LaunchVerdict:
         if self.profile is not None:
             p = self.profile
             said.append(
-                f"{p['latency_us']:.1f} us (modelled), bound by {p['bound']['resource']}, "
+                f"{p['latency_us']:.1f} µs (modelled), bound by {p['bound']['resource']}, "
                 f"{p['roofline']['of_latency']:.0%} of the roofline"
             )
         if self.of_baseline is not None:
@@ -149,7 +152,7 @@ class Verdict:
         }
 
     def __str__(self) -> str:
-        right = sum(x.status == "right" for x in self.launches)
+        right = sum(x.status in CORRECT for x in self.launches)
         file, _, name = self.kernel.rpartition(":")
         out = [
             f"{name} of {os.path.basename(file)}: {self.status}, {right} of {len(self.launches)} "

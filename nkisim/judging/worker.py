@@ -22,7 +22,7 @@ import numpy as np
 
 from nkisim.checking import Checker, checks
 from nkisim.checking.settings import CHECKS, Mode
-from nkisim.errors import KernelError, LimitError, NkiWarning, ParameterError
+from nkisim.errors import KernelError, LimitError, Location, NkiWarning, ParameterError
 from nkisim.frontends.nki.kernel import NKI
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import as_dtype
@@ -64,7 +64,7 @@ def trace(header: dict[str, Any], blobs: list[bytes]) -> Message:
         blobs: see `values`.
 
     Returns:
-        {kernel, warnings, replaced} and the trace; or {error, warnings, replaced}.
+        {warnings, replaced} and the trace; or {error, warnings, replaced}.
     """
     os.environ[OVERRIDE] = header["chip"]
     set_limits(**header["limits"]["launch"])
@@ -74,9 +74,8 @@ def trace(header: dict[str, Any], blobs: list[bytes]) -> Message:
         warnings.simplefilter("ignore")
         warnings.simplefilter("error" if header["strict"] else "always", NkiWarning)
         try:
-            name, whole = _traced(header, blobs)
-            found: dict[str, Any] = {"kernel": name}
-            parts = [whole]
+            found: dict[str, Any] = {}
+            parts = [_traced(header, blobs)]
         except MemoryError:
             raise
         except BaseException as error:
@@ -85,8 +84,8 @@ def trace(header: dict[str, Any], blobs: list[bytes]) -> Message:
     return {**found, "warnings": said[:20], "replaced": _replaced(before)}, parts
 
 
-def _traced(header: dict[str, Any], blobs: list[bytes]) -> tuple[str, bytes]:
-    """The kernel's name, and its trace as bytes."""
+def _traced(header: dict[str, Any], blobs: list[bytes]) -> bytes:
+    """The kernel's trace as bytes."""
     module = import_file(header["file"])
     wanted = header["function"]
     function = getattr(module, wanted, None)
@@ -120,7 +119,7 @@ def _traced(header: dict[str, Any], blobs: list[bytes]) -> tuple[str, bytes]:
             fix="name them in the task: registers = [...]; or compute without registers",
         )
     outputs = [AccessPattern(buffer) for buffer in program.output_buffers]
-    return kernel.__name__, dumps(program.trace, outputs)
+    return dumps(program.trace, outputs)
 
 
 def _placed(
@@ -162,16 +161,10 @@ def _described(error: BaseException, file: str) -> dict[str, Any]:
     said = data.of_error(error)
     if not isinstance(error, KernelError):
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
-        said["line"] = None
-        if frames:
-            last = frames[-1]
-            said["line"] = {
-                "file": last.filename,
-                "line": last.lineno,
-                "function": last.name,
-                "text": last.line or "",
-                "short": f"{os.path.basename(last.filename)}:{last.lineno}",
-            }
+        last = frames[-1] if frames else None
+        said["line"] = data.of_location(
+            last and Location(last.filename, last.lineno or 0, last.name)
+        )
     said["limit"] = isinstance(error, LimitError)
     return said
 
@@ -226,12 +219,12 @@ def run(header: dict[str, Any], blobs: list[bytes]) -> Message:
     """Check a trace again, model it, and run it on arrays.
 
     Args:
-        header: limits; runs, whether there are arrays; times, whether to model it; registers,
-            whether it was traced on values; chip, cores: of the launch.
+        header: limits; runs, whether there are arrays; registers, whether it was traced on values;
+            chip, cores: of the launch.
         blobs: the trace, and the inputs' bytes.
 
     Returns:
-        {instructions, embedded, profile, inputs, outputs, aliases, written} and the outputs; or
+        {embedded, profile, inputs, outputs, aliases, written} and the outputs; or
         {error}. See `_about`.
     """
     set_limits(**header["limits"]["launch"])
@@ -246,8 +239,7 @@ def run(header: dict[str, Any], blobs: list[bytes]) -> Message:
             _checked(traced, outputs, header["registers"])
             program = Program(traced, outputs)
             found = _about(program)
-            if header["times"]:
-                found["profile"] = data.of_timeline(timeline(traced))
+            found["profile"] = data.of_timeline(timeline(traced))
             parts: list[bytes] = []
             if header["runs"]:
                 given = zip(blobs[1:], program.inputs, strict=True)
@@ -287,7 +279,7 @@ def _about(program: Program) -> dict[str, Any]:
     """The inputs and the outputs of a program, and what is embedded in it.
 
     Returns:
-        {instructions, inputs: [{name, shape, dtype}], outputs: the same, aliases: [[output, input],
+        {inputs: [{name, shape, dtype}], outputs: the same, aliases: [[output, input],
         ...], written: [input, ...], embedded: bytes of constants and tables that are no identity
         matrix}.
     """
@@ -296,7 +288,6 @@ def _about(program: Program) -> dict[str, Any]:
     arrays = {id(x): x for i in traced.instructions for x in i.settings.given.values()}
     constants += [x for x in arrays.values() if isinstance(x, np.ndarray)]
     return {
-        "instructions": len(traced.instructions),
         "inputs": [_spec(s) for s in program.inputs],
         "outputs": [_spec(s) for s in program.outputs],
         "aliases": [[o, i] for o, i in program.aliases.items()],

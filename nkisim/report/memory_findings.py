@@ -121,7 +121,7 @@ def kept_loads(t: Times) -> Iterator[Finding]:
     yield Finding(
         f"{counted(count, 'load')} of {nbytes / 1e6:.1f} MB are modelled "
         "as left out, since the compiler may keep what earlier iterations loaded; with a compiler "
-        f"that does not, the kernel takes at least {all_us + t.overhead_us:.0f} us: load this data "
+        f"that does not, the kernel takes at least {all_us + t.overhead_us:.0f} µs: load this data "
         "outside of the loop",
         0.0,
         max(ns, key=ns.__getitem__),

@@ -1,4 +1,4 @@
-"""Limits of the time and the memory of a process: of `python -m nkisim`, and of judged kernels."""
+"""Limits of a process: time, of `python -m nkisim`; memory, of that and of judged kernels."""
 
 from __future__ import annotations
 

@@ -572,7 +572,7 @@ def test_loads_that_the_compiler_may_repeat_are_named_with_what_they_would_take(
         return found, [f.text for f in found.findings if "modelled as left out" in f.text]
 
     found, (text,) = named(matmul.matmul_tiled)
-    count, least = map(int, re.search(r"(\d+) loads .* at least (\d+) us", text).groups())
+    count, least = map(int, re.search(r"(\d+) loads .* at least (\d+) µs", text).groups())
     assert count == found.choices["load hoisted out of a loop"]
     loads = 512 * 8 * (2 * 10 + (256 + 1024) / 23.1) / 1e3
     assert loads + found.overhead_us < least < 1.1 * (loads + found.overhead_us)

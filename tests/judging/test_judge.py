@@ -14,7 +14,7 @@ from nkisim.errors import ParameterError
 from nkisim.judging import Limits, Task, judge, judge_all, read
 from nkisim.judging.command import run
 from nkisim.judging.comparing import compared
-from nkisim.judging.task import function_named
+from nkisim.judging.task import for_framework, function_named
 from nkisim.judging.transport import UntrustedTrace, loads
 
 KERNELS = """
@@ -329,6 +329,28 @@ def test_a_task_in_a_file(task_file):
     task_file.write_text(TOML.replace("n = 300\n", ""))
     with pytest.raises(ParameterError, match="the size 'n'"):
         read(task_file)
+    task_file.write_text('reference = "kernel_reference.py:product"\n')
+    with pytest.raises(ParameterError, match="no \\[inputs\\]"):
+        read(task_file)
+    task_file.write_text(TOML.replace("kernel_reference.py", "task.toml"))
+    with pytest.raises(ParameterError, match="no file of Python"):
+        read(task_file)
+
+
+@pytest.mark.parametrize("words", [["--cores=1,x"], ["--time-limit=0"], ["--memory-limit=-1"]])
+def test_a_wrong_option_is_a_wrong_word(words, file, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run([f"{file}:scaled", "x=float32[n,d]", "w=float32[d]", "n=1", "d=1", *words])
+    assert ended.value.code == 2
+    assert words[0].partition("=")[2] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e5m2", "float16", "int32"])
+def test_a_reference_in_torch_gets_the_same_values(dtype):
+    given = np.arange(-3, 4).astype(dtype)
+    (tensor,) = for_framework("torch", [given])
+    assert str(tensor.dtype) == f"torch.{dtype}"
+    assert tensor.float().tolist() == given.astype(np.float32).tolist()
 
 
 def test_the_command_and_its_exit_codes(task_file, file, capsys, monkeypatch, tmp_path):

@@ -283,7 +283,7 @@ def _run(
         return [given[id(t)] if id(t) in given else on_device(t) for t in found]
     inputs = [_shown(tensor) for tensor in tensors]
     outputs = run_in_place(program, inputs)
-    results = [_to_torch(output).to(device) for output in outputs]
+    results = [to_torch(output).to(device) for output in outputs]
     for o, i in program.aliases.items():
         tensor = tensors[i]
         if device.type != "cpu":
@@ -348,7 +348,7 @@ def _shown(tensor: torch.Tensor) -> np.ndarray:
     return host.view(bits).numpy().view(_NEURON_DTYPES[host.dtype])
 
 
-def _to_torch(array: np.ndarray) -> torch.Tensor:
+def to_torch(array: np.ndarray) -> torch.Tensor:
     """A CPU tensor over the array's memory."""
     dtype = _torch_dtype(array.dtype)
     bits = _BITS.get(dtype)

@@ -115,8 +115,3 @@ def set_up() -> None:
     operators.register()
     copying.register()
     dynamo.register_when_imported()
-
-
-def is_set_up() -> bool:
-    """Whether this process has the simulated device."""
-    return isinstance(getattr(torch, NAME, None), NeuronModule)
