@@ -107,10 +107,6 @@ def _nothing() -> tuple:
     return ()
 
 
-def _none() -> None:
-    return None
-
-
 def _anything(*_: Any) -> None:
     return None
 
@@ -139,7 +135,7 @@ class Dialect:
     grid: Callable[[str, object], Grid]
     body: Callable[[Callable], Callable] = _itself
     machine: Machine = field(default=GEN2)
-    cores: Callable[[], object] = _none
+    cores: Callable[[], object] = _anything
     check_inside: Callable[[str, Grid, Any], None] = _anything
     check_in_graph: Callable[[str, Grid, Machine], None] = _anything
     as_stored: Callable[[Any], Any] | None = None

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nkisim.errors import LimitError
 from nkisim.ir.instruction import Instruction
-from nkisim.ir.limits import exceeded, limit
+from nkisim.ir.limits import limit, too_many_iterations
 
 # (a function or a RuntimeLoop, the positions of its operands in the table of views)
 Call = tuple["Callable | RuntimeLoop", tuple[int, ...]]
@@ -63,17 +62,7 @@ class RuntimeLoop:
         """Note that the body runs so many times more."""
         _ran.iterations += times
         if _ran.iterations > limit("iterations"):
-            raise self._too_many(how)
-
-    def _too_many(self, how: str) -> LimitError:
-        return exceeded(
-            "iterations",
-            f"the run-time loops of this launch come to {_ran.iterations:,} iterations with this "
-            f"one, {how}",
-            rule=f"they run at most {limit('iterations'):,} times together; a while loop ends when "
-            "its register is zero after an iteration",
-            location=self._instr.location,
-        )
+            raise too_many_iterations(_ran.iterations, f"one, {how}", location=self._instr.location)
 
 
 def run(calls: Sequence[Call], table: Sequence[np.ndarray]) -> None:

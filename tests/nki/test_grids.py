@@ -176,3 +176,25 @@ def test_what_is_wrong_is_told_at_the_kernels_line(what):
         nki.simulate(kernel)(X)
     assert says in str(found.value)
     assert found.value.location.filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("call", "made"),
+    [
+        ("nl.tiles", lambda x: nl.tiles(x)),
+        ("nl.blocks", lambda x: nl.blocks(x, block_shape=(1, 1))),
+        (
+            "nl.alloc_blocks",
+            lambda x: nl.alloc_blocks(
+                tile_shape=(4,),
+                block_shape=(1,),
+                element_shape=(4,),
+                buffer=nl.sbuf,
+                dtype=nl.float32,
+            ),
+        ),
+    ],
+)
+def test_an_error_names_the_call_that_was_made(call, made):
+    with pytest.raises(KernelError, match=rf"{call}\b"):
+        nki.simulate(lambda x: made(x) and x)(X)

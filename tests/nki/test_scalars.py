@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nkisim import KernelError
-from nkisim.errors import IndexingError
+from nkisim.errors import IndexingError, ParameterError
 
 A = np.random.default_rng(7).integers(-50, 50, (9, 5)).astype(np.int32)
 
@@ -128,6 +128,7 @@ REFUSED = {
         lambda s: nisa.register_store(nl.ndarray((1, 1), nl.int32), s),
         "use nisa.scalar_store(dst, scalar)",
     ),
+    "register_alloc": (nisa.register_alloc, "since NKI 0.7"),
     "register_move": (lambda s: nisa.register_move(nisa.register_alloc(), s), "since NKI 0.7"),
     "-int64": (lambda s: -nisa.NkiScalar(1, nl.int64), "of int64"),
     "float32": (lambda s: nisa.NkiScalar(1, nl.float32), "nl.int32 or nl.int64"),
@@ -157,6 +158,11 @@ def test_a_comparison_alone_is_recorded_and_other_things_are_unequal():
         return stored(s)
 
     nki.simulate(kernel)(np.array([[2]], np.int32))
+
+
+def test_a_comparison_is_not_returned():
+    with pytest.raises(ParameterError, match="nothing takes their result"):
+        nki.simulate(lambda n: nisa.scalar_load(n) < 5)(np.array([[2]], np.int32))
 
 
 def test_a_scalar_that_nothing_wrote():

@@ -239,7 +239,10 @@ def tiles(source: NkiTensor | NkiGrid, *, tile_shape: tuple[int, ...] | None = N
         ParameterError: no tile_shape for a tensor, or another than the grid's.
         ShapeError: a tile_shape that is none, or that the tensor does not take.
     """
-    call = "nl.tiles"
+    return _tiles_of("nl.tiles", source, tile_shape)
+
+
+def _tiles_of(call: str, source: NkiTensor | NkiGrid, tile_shape: Ints | None) -> NkiTileGrid:
     if isinstance(source, NkiGrid):
         if tile_shape is not None and tuple(tile_shape) != source.tile_shape:
             raise ParameterError(
@@ -273,7 +276,7 @@ def blocks(
         ParameterError: as for `nl.tiles`.
         ShapeError: as for `nl.tiles`; or a block_shape that does not go with tile_shape.
     """
-    return _blocks_of("nl.blocks", tiles(source, tile_shape=tile_shape), block_shape)
+    return _blocks_of("nl.blocks", _tiles_of("nl.blocks", source, tile_shape), block_shape)
 
 
 def alloc_tiles(
@@ -302,7 +305,19 @@ def alloc_tiles(
         ParameterError: no memory region.
         TileSizeError: more elements than the memory has.
     """
-    call = "nl.alloc_tiles"
+    given = tile_shape, element_shape, buffer, dtype, address, name
+    return _allocated("nl.alloc_tiles", *given)
+
+
+def _allocated(
+    call: str,
+    tile_shape: Ints,
+    element_shape: Ints,
+    buffer: MemoryRegion,
+    dtype: str,
+    address: tuple[int, int] | None,
+    name: str,
+) -> NkiTileGrid:
     axes = _axes(call, _shape(call, "element_shape", element_shape), buffer, tile_shape)
     shape, folded = tuple(a.size for a in axes), 0
     if isinstance(buffer, MemoryRegion) and buffer.space.on_chip:
@@ -337,15 +352,8 @@ def alloc_blocks(
     Raises:
         ShapeError, ParameterError, TileSizeError: as for `nl.alloc_tiles` and `nl.blocks`.
     """
-    made = alloc_tiles(
-        tile_shape=tile_shape,
-        element_shape=element_shape,
-        buffer=buffer,
-        dtype=dtype,
-        address=address,
-        name=name,
-    )
-    return _blocks_of("nl.alloc_blocks", made, block_shape)
+    given = tile_shape, element_shape, buffer, dtype, address, name
+    return _blocks_of("nl.alloc_blocks", _allocated("nl.alloc_blocks", *given), block_shape)
 
 
 def _blocks_of(call: str, grid: NkiTileGrid, block_shape: object) -> NkiBlockGrid:
@@ -387,7 +395,9 @@ def _axes(call: str, extents: Ints, buffer: Any, tile_shape: Any) -> tuple[_Axis
         raise ShapeError(
             f"{call}: tile_shape={tile} of {list(extents)}",
             rule="a tile has two axes or more, and no more than the tensor",
-            fix=f"give it 2 to {len(extents)} numbers" if len(extents) > 1 else "reshape it first",
+            fix={1: "reshape it first", 2: "give it 2 numbers"}.get(
+                len(extents), f"give it 2 to {len(extents)} numbers"
+            ),
         )
     if before and isinstance(buffer, MemoryRegion) and buffer.space.on_chip:
         raise ShapeError(

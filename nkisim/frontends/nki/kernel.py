@@ -110,7 +110,7 @@ def _warn_of_types(call: Call, session: Session) -> None:
 
 def _returned(leaf: Any, values: Iterator[Any]) -> Any:
     if isinstance(leaf, RunTimeInteger):
-        return leaf.state
+        return leaf.number()
     return _as_returned(next(values), leaf) if isinstance(leaf, NkiTensor) else leaf
 
 

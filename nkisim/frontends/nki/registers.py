@@ -20,8 +20,8 @@ _LOOPS = "loop with nl.fori_loop or nl.while_loop"
 
 
 class Assumed(int):
-    """A value that is not known, since the kernel is traced without data. It counts as 0, and a
-    loop that it bounds has one round."""
+    """A value that is not known, since the kernel is traced without data. It counts as 0, or as
+    the lower bound of its loop, and a loop that it bounds has one round."""
 
 
 class RunTimeInteger:

@@ -40,7 +40,7 @@ from nkisim.frontends.nki.tensors.views import Indirect
 from nkisim.ir.access import AccessPattern, Form
 from nkisim.ir.barriers import Meeting
 from nkisim.ir.instruction import OPCODES, Engine, Instruction
-from nkisim.ir.limits import exceeded, limit
+from nkisim.ir.limits import limit, too_many_iterations
 from nkisim.ir.memo import Memo
 from nkisim.ir.memory import Buffer, Placed, Space
 from nkisim.ir.settings import Settings
@@ -114,7 +114,7 @@ class Session(Tracer):
         self.assign: Callable[[NkiTensor, object], None]
         self.config: Any = None  # what nki.jit was given: nkisim.frontends.nki.configuration.Config
         # What is looked at when a core has come to the end of the kernel.
-        self.at_end: list[Callable[[Session], None]] = []
+        self.at_end: set[Callable[[Session], None]] = set()
         self.state: dict = {}  # what the families of instructions remember, by name and program
         self.types: dict[int, Type] = {}  # of the elements, by the number of the buffer
         # Shared HBM that was declared with a name, and how many of that name there were before.
@@ -397,13 +397,7 @@ class Session(Tracer):
         """
         self.iterations += int(turns)
         if self.iterations > limit("iterations"):
-            raise exceeded(
-                "iterations",
-                f"the run-time loops of this launch come to {self.iterations:,} iterations with "
-                f"this {call}",
-                rule=f"they run at most {limit('iterations'):,} times together; a loop ends when "
-                "its register is 0 after an iteration",
-            )
+            raise too_many_iterations(self.iterations, call)
         if self.ordered:
             raise ParameterError(
                 f"{call} inside nl.no_reorder",
@@ -454,7 +448,8 @@ def _check_wide(key: tuple, tensors: tuple[NkiTensor, ...]) -> None:
     if wide is None or (key[0] in _MOVES and len(types) == 1):
         return
     raise UnsupportedError(
-        f"an instruction on {wide.describe()}" + f", with {' and '.join(sorted(types))}",
+        f"an instruction on {wide.describe()}"
+        + "".join(f", with {other}" for other in sorted(types - {wide.dtype})),
         rule=BY_NAME[f"nl.{wide.dtype}"].unpublished,
         fix="pass it in 32 bits: x.astype(np.int32); or load one element with nisa.scalar_load",
     )

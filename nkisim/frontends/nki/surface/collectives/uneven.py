@@ -65,7 +65,7 @@ def all_gather_v(
 def _sizes_of_gather(
     call: str, replica_group: ReplicaGroup, metadata: NkiTensor, has_rdispls: bool
 ) -> tuple[tuple[int, ...], np.ndarray]:
-    """The group of this rank, and what each of it gets, as all_to_all_v has it."""
+    """The ranks of this rank's group, and the metadata with a column for each: all the same."""
     _two_cores(call)
     if has_rdispls:
         raise ParameterError(
@@ -286,7 +286,7 @@ def _prepare(call: str, given: _Given) -> NkiInstruction:
         )
     handle = NkiInstruction()
     session.state[session.program, _PREPARED] = call, handle, given
-    session.at_end.append(_check_triggered)
+    session.at_end.add(_check_triggered)
     return handle
 
 

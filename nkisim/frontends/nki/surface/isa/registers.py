@@ -23,7 +23,7 @@ def register_alloc(x: int | None = None) -> VirtualRegister:
         x: its value; None for none yet. A (1, 1) tensor is loaded.
 
     Raises:
-        ParameterError: a tensor of more than one element, or of more than 32 bits.
+        ParameterError: a scalar; a tensor of more than one element, or of more than 32 bits.
     """
     register = VirtualRegister()
     if isinstance(x, NkiTensor):
@@ -31,6 +31,7 @@ def register_alloc(x: int | None = None) -> VirtualRegister:
     elif isinstance(x, VirtualRegister):
         register.state = x.state
     elif x is not None:
+        _no_scalar("nisa.register_alloc", x, "pass the scalar where the register is used")
         register.state = int(x)
     current()
     return register
