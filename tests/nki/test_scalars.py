@@ -162,7 +162,7 @@ def test_a_comparison_alone_is_recorded_and_other_things_are_unequal():
 
 def test_a_comparison_is_not_returned():
     with pytest.raises(ParameterError, match="nothing takes their result"):
-        nki.simulate(lambda n: nisa.scalar_load(n) < 5)(np.array([[2]], np.int32))
+        nki.simulate(lambda n: (stored(s := nisa.scalar_load(n)), s < 5))(np.array([[2]], np.int32))
 
 
 def test_a_scalar_that_nothing_wrote():
