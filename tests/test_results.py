@@ -170,7 +170,8 @@ def test_a_picture_is_made_anew_only_when_it_shows_something_else() -> None:
 
 def test_of_several_pictures_the_first_seen_is_shown() -> None:
     frames = [figure("one"), figure("two", "blue")]
-    drawing, _ = plain_outputs.plain(display(plots.Moving(frames, what="bars")))
+    said, drawing, _ = plain_outputs.plain(display(plots.Moving(frames, what="bars")))
+    assert said.data["text/html"] == "<p>The last of 2 frames. Run the cell to see it move.</p>"
     assert drawing.metadata["image/png"]["alt"] == "A bar: two"
 
     choice = plots.Choice({"1": frames[0], "2": frames[1]}, what="bar", start="1")
