@@ -34,11 +34,22 @@ class Location(NamedTuple):
         """The source line, stripped; empty when the source cannot be read."""
         return linecache.getline(self.filename, self.lineno).strip()
 
+    @property
+    def short(self) -> str:
+        """The line in few characters: `file.py:12`, or `cell line 3` in a notebook."""
+        return f"cell line {self.lineno}" if self._in_notebook else self._in_file
+
+    @property
+    def _in_notebook(self) -> bool:
+        return "ipykernel_" in os.path.dirname(self.filename)  # IPython's file for a cell
+
+    @property
+    def _in_file(self) -> str:
+        return f"{os.path.basename(self.filename)}:{self.lineno}"
+
     def __str__(self) -> str:
-        folder, name = os.path.split(self.filename)
-        if "ipykernel_" in folder:  # the file that IPython invents for a notebook cell
-            return f"notebook cell, line {self.lineno} in {self.function}"
-        return f"{name}:{self.lineno} in {self.function}"
+        place = f"notebook cell, line {self.lineno}" if self._in_notebook else self._in_file
+        return f"{place} in {self.function}"
 
 
 # By the identity of the code, which has no fast hash, and the position in it: to find the line,

@@ -144,13 +144,8 @@ def as_html(t: Times, findings: Sequence[object]) -> str:
 
 
 def short(location: Location | None) -> str:
-    """A kernel line in few characters: `file.py:12`, or `cell:3` in a notebook."""
-    if location is None:
-        return "-"
-    place = str(location)
-    if place.startswith("notebook cell"):
-        return f"cell:{location.lineno}"
-    return place.split(" in ")[0]
+    """See `Location.short`; a dash for an instruction of no line."""
+    return "-" if location is None else location.short
 
 
 def counted(n: int, what: str) -> str:

@@ -119,6 +119,13 @@ def test_findings_name_the_line_and_the_gain(timeline):
     assert "modelled" in str(two)
 
 
+def test_a_line_of_a_notebook_cell_is_not_the_number_of_a_cell(timeline):
+    notebook = "/tmp/ipykernel_12/345.py"  # IPython's name for the source of a cell
+    cell = timeline.findings[1].location._replace(filename=notebook, lineno=7)
+    assert "[cell line 7]" in str(timeline.findings[1]._replace(location=cell))
+    assert str(cell).startswith("notebook cell, line 7 in ")
+
+
 def test_findings_see_short_runs():
     @nki.jit
     def columns(x):
