@@ -10,17 +10,13 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from nkisim.errors import ParameterError
+from nkisim.machine import GENERATIONS
 from nkisim.report.figure import COLORS, figure_class
 from nkisim.report.report import counted
 from nkisim.report.times import MODELLED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-RESOLUTION = 0.1
-"""Times closer than this, as a share of the shorter one, are not told apart: the median
-error of published latencies that were collected after the model was set is 9.5 %
-(book/validation.md)."""
 
 FORM = "nkisim.tune/1"
 
@@ -108,10 +104,17 @@ class Tuning:
         return self.ranked[0]
 
     @property
+    def resolution(self) -> float:
+        """Times closer than this, as a share of the shorter one, are not told apart: the model's
+        median error for the chip, `nkisim.machine.Machine.error`."""
+        name = self.best._modelled["machine"]
+        return next(m.error for m in GENERATIONS if m.name == name)
+
+    @property
     def close(self) -> list[Trial]:
-        """The others that the model cannot tell from the best: within RESOLUTION of its time."""
+        """The others that the model cannot tell from the best: within `resolution` of its time."""
         best, *others = self.ranked
-        return [t for t in others if t.latency_us <= best.latency_us * (1 + RESOLUTION)]
+        return [t for t in others if t.latency_us <= best.latency_us * (1 + self.resolution)]
 
     def why(self) -> str:
         """Why the best combination wins: what bounds it, against what bounds the next one that the
@@ -121,8 +124,8 @@ class Tuning:
         out = [f"best: {best}, {_time(best)}; {_bound(best)}"]
         if near:
             out.append(
-                f"{counted(len(near), 'more combination')} within {RESOLUTION:.0%} of the best, "
-                "too close for the model to distinguish: "
+                f"{counted(len(near), 'more combination')} within "
+                f"{_share(self.resolution)} of the best, too close for the model to distinguish: "
                 + "; ".join(map(str, near[:3]))
                 + ("; ..." if len(near) > 3 else "")
             )
@@ -187,7 +190,9 @@ class Tuning:
         axes.set_facecolor("none")
         colors = [_color(t.bound) for t in shown]
         axes.barh(range(len(shown)), [t.latency_us for t in shown], color=colors, height=0.7)
-        axes.axvline(self.best.latency_us * (1 + RESOLUTION), linestyle="--", color="black", lw=1)
+        axes.axvline(
+            self.best.latency_us * (1 + self.resolution), linestyle="--", color="black", lw=1
+        )
         axes.set_yticks(range(len(shown)), [str(t) for t in shown])
         axes.invert_yaxis()
         axes.set_xlabel("latency (µs)")
@@ -198,7 +203,7 @@ class Tuning:
         bounds = dict.fromkeys(t.bound for t in shown)
         handles: list[Any] = [Patch(color=_color(n), label=f"bound by {n}") for n in bounds]
         handles.append(
-            Line2D([], [], color="black", ls="--", lw=1, label=f"best + {RESOLUTION:.0%}")
+            Line2D([], [], color="black", ls="--", lw=1, label=f"best + {_share(self.resolution)}")
         )
         below: dict[str, Any] = {"loc": "outside lower left", "ncols": 2}  # not on a bar
         figure.legend(handles=handles, frameon=False, fontsize=10, **below)
@@ -277,6 +282,10 @@ class Tuning:
         why = "<br>".join(map(html.escape, [*self._reasons(), *self.why().splitlines()]))
         title = html.escape(f"{self._title()}, {self.kind}")
         return f"<table><caption>{title}</caption>{''.join(rows)}</table><p>{why}</p>"
+
+
+def _share(part: float) -> str:
+    return f"{100 * part:.2g}%"
 
 
 def _time(trial: Trial) -> str:

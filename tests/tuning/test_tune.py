@@ -17,7 +17,6 @@ import pytest
 import nkisim
 from nkisim.errors import KernelError, ParameterError
 from nkisim.report.data import of_timeline
-from nkisim.tuning.result import RESOLUTION
 
 X = nkisim.TensorSpec((128, 4096), np.float32)
 
@@ -202,10 +201,17 @@ def test_the_cache_follows_the_kernel_and_not_its_source(tmp_path, monkeypatch):
     )
 
 
-def test_what_is_close_is_not_told_apart():
-    found = nkisim.tune(scaled, {"width": [128, 2048, 4096]}, X, jobs=1, cache=False)
+@pytest.mark.parametrize(("chip", "error"), [("trn1", 0.095), ("trn2", 0.194)])
+def test_what_is_close_is_not_told_apart(monkeypatch, chip, error):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", chip)
+    choices = {"width": [128, 2048], "engine": ["vector", "scalar"]}
+    found = nkisim.tune(scaled, choices, X, jobs=1, cache=False)
     best = found.best.latency_us
-    assert {t.latency_us <= best * (1 + RESOLUTION) for t in found.close} <= {True}
+    assert found.resolution == error
+    near = [t for t in found.ranked[1:] if t.latency_us <= best * (1 + error)]
+    assert near
+    assert found.close == near
+    assert f"within {100 * error:.2g}% of the best" in " ".join(found.why().split())
     text = str(found)
     for trial in found.trials:
         assert f"{trial.latency_us:.1f} µs" in text
