@@ -13,7 +13,7 @@ MEMORIES: list[Row] = [
     ("core", lambda m: m.name),
     ("SBUF", lambda m: f"{m.sbuf_bytes * m.partitions >> 20} MiB"),
     ("one partition of SBUF", lambda m: f"{m.sbuf_bytes // KIB} KiB"),
-    ("usable by kernels", lambda m: f"{m.sbuf_usable_bytes:,} B"),
+    ("usable by kernels", lambda m: f"{m.sbuf_usable_bytes:,} B{_inferred(m)}"),
     ("one partition of PSUM", lambda m: f"{m.psum_bytes // KIB} KiB"),
     ("one bank of PSUM", lambda m: f"{m.psum_bank_bytes // KIB} KiB, 512 float32"),
     ("HBM of a chip", lambda m: f"{m.hbm_bytes >> 30} GiB"),
@@ -25,7 +25,10 @@ ENGINES: list[Row] = [
     ("Tensor", lambda m: f"{m.timing.tensor.ghz} GHz, {m.timing.tensor.tflops:g} TFLOP/s"),
     ("Vector", lambda m: f"{m.timing.vector.ghz} GHz, {m.timing.vector.issue_cycles:g} cycles"),
     ("Scalar", lambda m: f"{m.timing.scalar.ghz} GHz, {m.timing.activation.issue_cycles:g} cycles"),
-    ("GpSimd", lambda m: f"{m.timing.gpsimd.ghz} GHz, {m.timing.gpsimd.issue_cycles:g} cycles"),
+    (
+        "GpSimd, at an assumed rate",
+        lambda m: f"{m.timing.gpsimd.ghz} GHz, {m.timing.gpsimd.issue_cycles:g} cycles",
+    ),
 ]
 
 COSTS: list[Row] = [
@@ -59,6 +62,11 @@ def table(rows: list[Row]) -> str:
     for name, value in rows:
         lines.append(f"| {name} | " + " | ".join(str(value(m)) for m in GENERATIONS) + " |")
     return "\n".join(lines)
+
+
+def _inferred(m: Machine) -> str:
+    """AWS documents the reserved bytes of NeuronCore-v2 only; see `Machine.sbuf_usable_bytes`."""
+    return "" if m.version == 2 else ", inferred"
 
 
 def _products(m: Machine) -> str:
