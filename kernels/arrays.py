@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 import kernels
 
+if TYPE_CHECKING:
+    import torch
+
 Framework = Literal["numpy", "torch", "jax"]
 FRAMEWORKS: tuple[Framework, ...] = ("numpy", "torch", "jax")
+
+_MAKES_TORCH_DEVICE = {"neuronxcc": "torch_xla", "nki": "torch_neuronx"}
 
 # Relative and absolute tolerance: of float32 as a kernel needs it that adds in another order than
 # NumPy, of the others as in torch.testing.assert_close (float8: half a step).
@@ -66,11 +72,37 @@ def error_in_tolerances(got: np.ndarray, expected: np.ndarray, dtype: Any) -> fl
     return worst if np.isfinite(worst) else float("inf")
 
 
+def torch_device() -> torch.device:
+    """PyTorch's device for the kernels of ``kernels.dialect``.
+
+    Returns:
+        In ``neuronxcc.nki`` the device of PyTorch/XLA; in ``import nki`` ``neuron``, which
+        torch_neuronx makes: the SDK's, or the simulator's in its place.
+
+    Raises:
+        ImportError: the package that makes it is not installed.
+    """
+    if kernels.dialect == "nki":
+        import torch
+        import torch_neuronx  # noqa: F401  makes the device
+
+        return torch.device("neuron")
+    import torch_xla
+
+    return torch_xla.device()
+
+
+def frameworks_of_device() -> tuple[Framework, ...]:
+    """NumPy, and those frameworks that are installed with what takes them to a device."""
+    needs = {"torch": ("torch", _MAKES_TORCH_DEVICE[kernels.dialect]), "jax": ("jax",)}
+    return tuple(f for f in FRAMEWORKS if all(map(find_spec, needs.get(f, ()))))
+
+
 def from_numpy(value: Any, framework: Framework) -> Any:
     """`value` as an array of the framework, if it is a NumPy array.
 
-    Tensors of PyTorch are on the XLA device where the Neuron SDK runs the kernels, and on the CPU
-    where the simulator does.
+    Tensors of PyTorch are on its device (:func:`torch_device`) where the Neuron SDK runs the
+    kernels, and on the CPU where the simulator does.
     """
     if framework == "numpy" or not isinstance(value, np.ndarray):
         return value
@@ -81,11 +113,7 @@ def from_numpy(value: Any, framework: Framework) -> Any:
             tensor = torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
         else:
             tensor = torch.from_numpy(value)
-        if kernels.backend == "nkisim":
-            return tensor
-        import torch_xla
-
-        return tensor.to(torch_xla.device())
+        return tensor if kernels.backend == "nkisim" else tensor.to(torch_device())
     import jax.numpy as jnp
 
     return jnp.asarray(value)

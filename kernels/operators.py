@@ -339,7 +339,7 @@ def operators() -> list[Operator]:
 def forward(operator: Operator, framework: Framework, arrays: Arrays) -> np.ndarray:
     """The operator's result on a framework's arrays, as a NumPy array.
 
-    Tensors of PyTorch are on the XLA device where the Neuron SDK runs the kernels.
+    Tensors of PyTorch are on its device where the Neuron SDK runs the kernels.
     """
     given = [from_numpy(a, framework) for a in arrays]
     return to_numpy(operator.call(framework)(*given))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import torch
+from torch._subclasses.functional_tensor import FunctionalTensorMode
 
 NAMESPACE = "nki_kernels"
 """Of the operators: ``torch.ops.nki_kernels.softmax``."""
@@ -35,7 +36,8 @@ def operator(
 ) -> Callable[[Callable[..., Any]], Any]:
     """Make an operator of PyTorch from a function that launches kernels. A decorator.
 
-    ``torch.compile`` and ``torch.export`` take it as one node. The function's annotations are its
+    ``torch.compile`` and ``torch.export`` take it as one node; on neuron tensors the nodes are its
+    kernels. The function's annotations are its
     schema: ``torch.Tensor``, ``int``, ``float``, ``bool``, lists, and tuples of tensors as results.
 
     Args:
@@ -73,10 +75,13 @@ def operator(
 
         # PyTorch reads annotations as they are, and those of this package are text.
         launch.__annotations__ = typing.get_type_hints(function)
-        op = _register()(f"{NAMESPACE}::{name}", launch, mutates_args=())
+        make = _register()
+        op = make(f"{NAMESPACE}::{name}", launch, mutates_args=())
         op.register_fake(shapes)
         op.register_autograd(backward, setup_context=keep)
         overload = getattr(getattr(torch.ops, NAMESPACE), name).default
+        if make is torch.library.custom_op:
+            _show_kernels(op, overload, launch)
 
         def mapped(info: Any, in_dims: Any, *inputs: Any) -> Any:
             return (vmap or _more_rows)(call, info, in_dims, *inputs)
@@ -104,6 +109,19 @@ def operator(
         return call
 
     return decorate
+
+
+def _show_kernels(op: Any, overload: Any, launch: Callable[..., Any]) -> None:
+    """Have graphs of neuron tensors show the kernels of an operator, as those of a TorchNeuron's
+    `nki_op` do. On other devices the operator is a node."""
+
+    def look_inside(mode: Any, _op: Any, types: Any, args: Any, kwargs: Any = None) -> Any:
+        if any(isinstance(x, torch.Tensor) and x.device.type == "neuron" for x in args):
+            with mode:
+                return launch(*args)
+        return mode.__torch_dispatch__(overload, types, args, kwargs or {})
+
+    op.register_torch_dispatch(FunctionalTensorMode, look_inside)
 
 
 def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

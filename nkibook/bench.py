@@ -78,7 +78,7 @@ def benchmark(
 
     Warm-up calls come first and are not counted: they trace a kernel, fill caches and compile.
     Each timed call ends when its result exists, also on frameworks that return before the work
-    is done: JAX arrays, torch_xla tensors and CUDA tensors are waited for.
+    is done: JAX arrays, and PyTorch tensors on neuron, XLA and CUDA devices are waited for.
 
     Args:
         f: what to time.
@@ -176,7 +176,7 @@ def describe_machine() -> str:
 def describe_versions() -> dict[str, str]:
     """Return the version of Python, of the NKI backend, and of each framework in use."""
     versions = {"Python": platform.python_version(), kernels.backend: kernels.backend_version}
-    for name in ("numpy", "torch", "torch_xla", "jax"):
+    for name in ("numpy", "torch", "torch_xla", "torch_neuronx", "jax"):
         version = getattr(sys.modules.get(name), "__version__", None)
         if version is not None:
             versions[name] = str(version)
@@ -216,14 +216,16 @@ def wait(result: Any) -> None:
 
         torch_xla.sync(wait=True)
         xm.wait_device_ops()
-    if "cuda" in device_types:
-        sys.modules["torch"].cuda.synchronize()
+    for kind in device_types & {"cuda", "neuron"}:
+        getattr(sys.modules["torch"], kind).synchronize()
 
 
 def _on_neuron(result: Any) -> bool:
     """Say whether an array in a result lives on a Neuron device."""
     for leaf in _leaves(result):
         if _is_torch_tensor(leaf):
+            if leaf.device.type == "neuron":
+                return kernels.backend != "nkisim"
             if leaf.device.type == "xla":
                 import torch_xla.runtime as runtime
 

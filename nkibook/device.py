@@ -17,7 +17,6 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -25,7 +24,7 @@ import ml_dtypes
 import numpy as np
 
 import kernels
-from kernels.arrays import from_numpy
+from kernels.arrays import frameworks_of_device, from_numpy, torch_device
 from kernels.logical_core import cores, instance
 from kernels.logical_core import cores_per_launch as cores_per_launch  # for the pages
 from nkibook import bench
@@ -48,7 +47,9 @@ NO_BENCHMARK = (
 
 
 def on_device(op: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Call an operator on PyTorch's XLA device with tensors from the CPU, and fetch its result.
+    """Call an operator on PyTorch's device with tensors from the CPU, and fetch its result.
+
+    The device is that of the dialect: `kernels.arrays.torch_device`.
 
     Args:
         op: a kernel, or any function of tensors.
@@ -59,9 +60,8 @@ def on_device(op: Callable[..., Any], *args: Any, **options: Any) -> Any:
         What `op` returns, with its tensors on the CPU; of several a tuple.
     """
     import torch
-    import torch_xla
 
-    device = torch_xla.device()
+    device = torch_device()
     moved = [a.to(device) if isinstance(a, torch.Tensor) else a for a in args]
     result = op(*moved, **options)
     if isinstance(result, tuple | list):
@@ -167,10 +167,7 @@ def measure_all() -> list[Record]:
     """
     records = _from_process("times") if kernels.dialect == "neuronxcc" else []
     core = {r.label.removesuffix(": device"): r.median for r in records}
-    for framework in ("torch", "jax"):
-        module = {"torch": "torch_xla", "jax": "jax"}[framework]
-        if find_spec(module) is None:
-            continue
+    for framework in frameworks_of_device()[1:]:
         calls = _from_process("calls", framework)
         for record in calls:
             name, _, what = record.label.rpartition(": ")

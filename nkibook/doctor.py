@@ -94,7 +94,7 @@ def examine(dev: Path = Path("/dev")) -> list[Finding]:
         _neuron_package("torch-neuronx", "torch_neuronx", "PyTorch"),
         _neuron_package("jax-neuronx", "jax_neuronx", "JAX"),
         _framework("torch", "torch", "jax"),
-        _torch_xla(),
+        _torch_device(),
         _framework("jax", "jax", "torch"),
         _package("matplotlib", "matplotlib"),
         _jupyter_book(),
@@ -214,6 +214,30 @@ def _framework(name: str, module: str, other: str) -> Finding:
         f"test-neuron` in the other environment, too."
     )
     return Finding(name, State.ABSENT, "not installed", advice)
+
+
+def _torch_device() -> Finding:
+    """What makes PyTorch's device, in the dialect of the kernels."""
+    return neuron_backend() if kernels.dialect == "nki" else _torch_xla()
+
+
+def neuron_backend() -> Finding:
+    """The device `neuron`: torch-neuronx has its own finding; the simulator's needs PyTorch 2.13 or
+    a compiler."""
+    name = "PyTorch's device neuron"
+    version = _version("torch")
+    if version is None:
+        return Finding(name, State.ABSENT, "not installed", "It comes with PyTorch.")
+    if kernels.backend == "neuronxcc":
+        if _version("torch-neuronx"):
+            return Finding(name, State.OK, "of torch-neuronx")
+        return Finding(name, State.MISSING, "no torch-neuronx", _NEURON)
+    made = f"nkisim's, for torch {version}"
+    minor = tuple(int(part) for part in _minor(version).split(".") if part.isdigit())
+    if minor >= (2, 13) or _compiler().state is State.OK:
+        return Finding(name, State.OK, made)
+    advice = "PyTorch before 2.13 needs a C++ compiler for it: install one, or a newer PyTorch."
+    return Finding(name, State.MISSING, "cannot be made", advice)
 
 
 def _torch_xla() -> Finding:

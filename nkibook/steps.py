@@ -1,4 +1,4 @@
-"""The modelled time of a training step, by kernel, from the custom calls in its HLO.
+"""The modelled time of a training step, by kernel, from the kernel calls in its HLO or its graphs.
 
 A kernel has the same name and the same parameters in both dialects. So a program whose kernels are
 in one dialect tells what the other one would launch, on its chip.
@@ -9,13 +9,22 @@ from __future__ import annotations
 import importlib
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import ml_dtypes
 import numpy as np
 
 from kernels.operators import operators
-from nkibook.hlo.calls import CustomCall
+
+
+class Call(Protocol):
+    """A call of a kernel: `nkibook.hlo.CustomCall`, or `nkibook.fx.KernelCall`."""
+
+    @property
+    def kernel_name(self) -> str: ...
+
+    @property
+    def config(self) -> Any: ...
 
 
 class Part(NamedTuple):
@@ -38,11 +47,12 @@ CHIPS = {"inf2": "inf2", "trn2": "trn2, two cores"}
 `import nki`."""
 
 
-def modelled(calls: Iterable[CustomCall], chip: str) -> list[Part]:
+def modelled(calls: Iterable[Call], chip: str) -> list[Part]:
     """How long the kernels of a step take, by operator, the longest first.
 
     Args:
-        calls: the custom calls of its HLO, to kernels of this book, in either dialect.
+        calls: of kernels of this book, in either dialect: the custom calls of its HLO, or the
+            `calls` of its graphs.
         chip: one of CHIPS.
 
     Returns:
@@ -64,7 +74,7 @@ def modelled(calls: Iterable[CustomCall], chip: str) -> list[Part]:
     return sorted(parts.values(), key=lambda part: -part.microseconds)
 
 
-def _launch(call: CustomCall) -> tuple[str, tuple, tuple]:
+def _launch(call: Call) -> tuple[str, tuple, tuple]:
     """Name, tensors and constants of a call."""
     inputs = tuple((name, tuple(shape), dtype) for name, shape, dtype in call.config["inputs"])
     return call.kernel_name, inputs, tuple(sorted(call.config["constants"].items()))

@@ -16,10 +16,12 @@ import pages
 from pages import ROOT
 
 import kernels
+from nkibook import doctor
 from nkibook.cells import MARKS, needs_simulator
 
 COMPILER = "C++ compiler"
 TORCH = "PyTorch"
+TORCH_NEURON = "PyTorch's neuron device"  # PyTorch 2.13, or an older one and a C++ compiler
 TORCH_XLA = "torch_xla"  # has wheels for Linux on x86_64 only
 JAX = "JAX"
 SIMULATOR = "simulator"
@@ -27,6 +29,7 @@ SIMULATOR = "simulator"
 USES = {
     COMPILER: re.compile(r"custom_op\.load\(|cpp_extension|kernels\.rmsnorm\.ffi"),
     TORCH: re.compile(r"^\s*(?:import|from) torch\b", re.MULTILINE),
+    TORCH_NEURON: re.compile(r"(?:import|from) torch_neuronx"),
     TORCH_XLA: re.compile(r"torch_hlo\(|import torch_xla|from torch_xla"),
     JAX: re.compile(r"jax_hlo\(|^\s*(?:import|from) jax\b", re.MULTILINE),
 }
@@ -60,6 +63,8 @@ def _there(need: str) -> bool:
     if need == COMPILER:
         # $CXX, else c++, as nkisim.customop.compiling and kernels.rmsnorm.ffi.building look.
         return shutil.which(os.environ.get("CXX", "c++").split()[0]) is not None
+    if need == TORCH_NEURON:
+        return doctor.neuron_backend().state is doctor.State.OK
     return kernels.backend == "nkisim"
 
 

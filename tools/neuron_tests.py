@@ -18,7 +18,6 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ import needs
 import pages
 
 import kernels
+from kernels.arrays import frameworks_of_device
 from nkibook.cells import needs_simulator
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -112,8 +112,7 @@ def run_notebook(path: Path, environment: dict[str, str] | None = None) -> Resul
 
 def frameworks() -> list[str]:
     """The frameworks that are installed."""
-    there = {"torch": "torch_xla", "jax": "jax"}
-    return [name for name, module in there.items() if find_spec(module) is not None]
+    return [name for name in frameworks_of_device() if name != "numpy"]
 
 
 def run_tests(

@@ -16,7 +16,7 @@ torch, torch_xla and JAX are imported only when called for.
 from nkibook.hlo.calls import NKI_TARGET, Collective, CustomCall
 from nkibook.hlo.from_jax import jax_hlo
 from nkibook.hlo.from_torch import torch_hlo
-from nkibook.hlo.graph import HloGraph
+from nkibook.hlo.graph import Drawing
 from nkibook.hlo.html import Diff
 from nkibook.hlo.module import HloModule, HloUnavailable
 from nkibook.hlo.parse import Computation, HloParseError, Instruction, Shape, parse_module
@@ -28,7 +28,7 @@ __all__ = [
     "Computation",
     "CustomCall",
     "Diff",
-    "HloGraph",
+    "Drawing",
     "HloModule",
     "HloParseError",
     "HloUnavailable",

@@ -1,4 +1,4 @@
-"""Draws a computation's dataflow graph as inline SVG.
+"""Draws dataflow graphs as inline SVG: of HLO, and of what `draw_boxes` is given.
 
 Boxes are instructions, arrows run from an operand to its user, from top to bottom. Ink is
 `currentColor`, so the drawing follows the page's light or dark mode.
@@ -7,7 +7,8 @@ Boxes are instructions, arrows run from an operand to its user, from top to bott
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from nkibook.hlo.calls import COLLECTIVES
 from nkibook.hlo.layers import Layout, layout
@@ -28,10 +29,11 @@ _ORANGE, _BLUE = "#e69f00", "#56b4e9"
 _KINDS = {
     "parameter": ("none", "currentColor"),
     "instruction": ("rgba(128,128,128,.14)", "currentColor"),
+    "operator": ("rgba(128,128,128,.14)", "currentColor"),
     "custom call": ("rgba(230,159,0,.28)", _ORANGE),
+    "kernel": ("rgba(230,159,0,.28)", _ORANGE),
     "collective": ("rgba(86,180,233,.25)", _BLUE),
 }
-_RESULT = "result (ROOT)"
 _CSS = (
     "html[data-theme=dark] .bd-content div.cell_output .text_html:has(figure.nki-hlo-graph)"
     "{background:transparent;color:inherit;padding:0}"
@@ -40,7 +42,7 @@ _CSS = (
 )
 
 
-class HloGraph:
+class Drawing:
     """A drawing that displays as inline SVG in a browser, and as a sentence elsewhere.
 
     Attributes:
@@ -61,13 +63,49 @@ class HloGraph:
         )
 
 
+class Box(NamedTuple):
+    """A box of a drawing.
+
+    Attributes:
+        kind: one of `_KINDS`, which are what the legend tells apart.
+        caption: the two lines in it: what it is, and its shape.
+        details: what a browser shows over it: the whole line of the listing.
+        operands: the numbers of the boxes whose results it takes.
+        is_result: whether its result is the graph's.
+        near_use: whether it stands just above its user, as a constant does.
+    """
+
+    kind: str
+    caption: tuple[str, str]
+    details: str
+    operands: Sequence[int]
+    is_result: bool
+    near_use: bool = False
+
+
+def draw_boxes(boxes: Sequence[Box], alt: str, result: str = "result") -> Drawing:
+    """Draws boxes, each of which comes after its operands.
+
+    Args:
+        boxes: at least one.
+        alt: what the drawing shows, in words.
+        result: what the legend calls a result.
+    """
+    placed = layout(
+        [_width(box.caption) for box in boxes],
+        [(operand, n) for n, box in enumerate(boxes) for operand in box.operands],
+        sink_near_use=[n for n, box in enumerate(boxes) if box.near_use],
+    )
+    return Drawing(_svg(boxes, placed, alt, result), alt)
+
+
 def draw(
     module: ParsedModule,
     computation: Computation,
     labels: Mapping[int, str],
     kernels: Mapping[str, str],
     max_nodes: int,
-) -> HloGraph:
+) -> Drawing:
     """Draws one computation of a (shortened) module.
 
     `labels` names parameters by number, `kernels` names what custom calls run, by instruction.
@@ -81,16 +119,19 @@ def draw(
             "text(short=True), or pass a larger max_nodes."
         )
     bodies = {c.name: c for c in module.computations}
-    captions = [_caption(i, labels, kernels, bodies) for i in instructions]
     number = {i.name: n for n, i in enumerate(instructions)}
-    edges = [(number[o], n) for n, i in enumerate(instructions) for o in i.operands]
-    placed = layout(
-        [max(map(len, caption)) * _CHARACTER + 20 for caption in captions],
-        edges,
-        sink_near_use=[n for n, i in enumerate(instructions) if i.opcode in ("constant", "iota")],
-    )
-    alt = _describe(module, computation, labels, kernels)
-    return HloGraph(_svg(instructions, captions, placed, alt), alt)
+    boxes = [
+        Box(
+            kind_of(i),
+            _caption(i, labels, kernels, bodies),
+            str(i),
+            [number[operand] for operand in i.operands],
+            i.is_root,
+            near_use=i.opcode in ("constant", "iota"),
+        )
+        for i in instructions
+    ]
+    return draw_boxes(boxes, _describe(module, computation, labels, kernels), "result (ROOT)")
 
 
 def kind_of(instruction: Instruction) -> str:
@@ -108,17 +149,16 @@ def _caption(
     kernels: Mapping[str, str],
     bodies: Mapping[str, Computation],
 ) -> tuple[str, str]:
-    """The two lines in a box: what it is, and its shape."""
     title = instruction.opcode
     if (number := instruction.parameter_number) is not None:
         title = labels.get(number, instruction.name)
     elif instruction.opcode == "constant":
-        title = f"constant {_cut(instruction.literal, 16)}"
+        title = f"constant {cut(instruction.literal, 16)}"
     elif instruction.name in kernels:
         title = f"{instruction.opcode}: {kernels[instruction.name]}"
     elif instruction.opcode in ("fusion", "call"):
-        title = _cut(f"{instruction.opcode}: {', '.join(_inside(instruction, bodies))}", 44)
-    return title, _cut(str(instruction.shape), 36)
+        title = cut(f"{instruction.opcode}: {', '.join(_inside(instruction, bodies))}", 44)
+    return title, cut(str(instruction.shape), 36)
 
 
 def _inside(instruction: Instruction, bodies: Mapping[str, Computation]) -> list[str]:
@@ -133,7 +173,8 @@ def _inside(instruction: Instruction, bodies: Mapping[str, Computation]) -> list
     return opcodes
 
 
-def _cut(text: str, length: int) -> str:
+def cut(text: str, length: int) -> str:
+    """The text, or its beginning and an ellipsis."""
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
@@ -166,26 +207,20 @@ def _describe(
     return f"{start}; custom calls: {', '.join(calls) if calls else 'none'}."
 
 
-def _svg(
-    instructions: tuple[Instruction, ...],
-    captions: list[tuple[str, str]],
-    placed: Layout,
-    alt: str,
-) -> str:
-    kinds = [kind for kind in _KINDS if any(kind_of(i) == kind for i in instructions)]
-    rows = _legend_rows([*kinds, _RESULT], max(placed.width, _NARROW))
+def _svg(boxes: Sequence[Box], placed: Layout, alt: str, result: str) -> str:
+    kinds = [kind for kind in _KINDS if any(box.kind == kind for box in boxes)]
+    rows = _legend_rows([*kinds, result], max(placed.width, _NARROW))
     width = max(placed.width, *map(_legend_width, rows)) + 2 * _MARGIN
     shift = (width - placed.width) / 2
     above = max(placed.row) * _ROW + _BOX + 2 * _MARGIN
     height = above + len(rows) * _LEGEND
 
     parts = [_edge(route, shift) for route in placed.routes.values()]
-    for instruction, caption, x, row in zip(
-        instructions, captions, placed.x, placed.row, strict=True
-    ):
-        parts.append(_box(instruction, caption, x + shift, row * _ROW + _MARGIN))
+    for box, x, row in zip(boxes, placed.x, placed.row, strict=True):
+        parts.append(_box(box, x + shift, row * _ROW + _MARGIN))
     for at, labels in enumerate(rows):
-        parts.append(_legend(labels, width / 2 - _legend_width(labels) / 2, above + at * _LEGEND))
+        x, y = width / 2 - _legend_width(labels) / 2, above + at * _LEGEND
+        parts.append(_legend(labels, result, x, y))
     text = html.escape(alt)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{text}" '
@@ -197,21 +232,25 @@ def _svg(
     )
 
 
-def _box(instruction: Instruction, caption: tuple[str, str], x: float, y: float) -> str:
-    width = max(map(len, caption)) * _CHARACTER + 20
-    shape = _rectangle(kind_of(instruction), x - width / 2, y, width, _BOX, instruction.is_root)
-    title, below = (html.escape(line) for line in caption)
+def _width(caption: tuple[str, str]) -> float:
+    return max(map(len, caption)) * _CHARACTER + 20
+
+
+def _box(box: Box, x: float, y: float) -> str:
+    width = _width(box.caption)
+    shape = _rectangle(box.kind, x - width / 2, y, width, _BOX, box.is_result)
+    title, below = (html.escape(line) for line in box.caption)
     return (
-        f"<g><title>{html.escape(str(instruction))}</title>{shape}"
+        f"<g><title>{html.escape(box.details)}</title>{shape}"
         f'<text x="{x:.1f}" y="{y + 18:.1f}" font-weight="700">{title}</text>'
         f'<text x="{x:.1f}" y="{y + 36:.1f}" opacity=".8">{below}</text></g>'
     )
 
 
-def _rectangle(kind: str, x: float, y: float, width: float, height: float, is_root: bool) -> str:
+def _rectangle(kind: str, x: float, y: float, width: float, height: float, is_result: bool) -> str:
     fill, stroke = _KINDS[kind]
     radius = height / 2 if kind == "parameter" else 4
-    line = 3 if is_root else 1.3
+    line = 3 if is_result else 1.3
     return (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
         f'rx="{radius:.1f}" fill="{fill}" stroke="{stroke}" stroke-width="{line}"/>'
@@ -261,11 +300,12 @@ def _legend_rows(labels: list[str], width: float) -> list[list[str]]:
     return rows
 
 
-def _legend(labels: list[str], x: float, y: float) -> str:
+def _legend(labels: list[str], result: str, x: float, y: float) -> str:
     parts = []
     for label in labels:
-        is_root = label == _RESULT
-        parts.append(_rectangle("instruction" if is_root else label, x, y + 6, 22, 13, is_root))
+        is_result = label == result
+        kind = "instruction" if is_result else label
+        parts.append(_rectangle(kind, x, y + 6, 22, 13, is_result))
         parts.append(f'<text x="{x + 28:.1f}" y="{y + 17:.1f}" text-anchor="start">{label}</text>')
         x += _legend_width([label])
     return "".join(parts)

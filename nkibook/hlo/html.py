@@ -1,4 +1,6 @@
-"""How HLO shows in a notebook and on a page: inline HTML, no script, no outside assets.
+"""How programs show in a notebook and on a page: inline HTML, no script, no outside assets.
+
+That is HLO, and with the same `Diff` and the same pieces PyTorch's graphs (`nkibook.fx`).
 
 Colours are the page's own (`currentColor`, transparent backgrounds), so light and dark mode both
 work. Long lines wrap, indented below their first part, so nothing is cut, on a phone neither.
@@ -12,7 +14,7 @@ import html
 import itertools
 import json
 import re
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from nkibook.hlo.calls import COLLECTIVES, Collective, CustomCall
 from nkibook.hlo.shorten import without_source
@@ -20,11 +22,37 @@ from nkibook.hlo.shorten import without_source
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from nkibook.hlo.parse import Instruction, Shape
+    from nkibook.hlo.parse import Instruction
 
 
-Line: TypeAlias = "tuple[str, Instruction | None]"
-"""A line of a listing, and the instruction in it."""
+class Operation(Protocol):
+    """What a line of a listing calls."""
+
+    @property
+    def opcode(self) -> str: ...
+
+
+Line: TypeAlias = "tuple[str, Operation | None]"
+"""A line of a listing, and the operation in it."""
+
+
+class Listing(Protocol):
+    """A program of which two can be compared: an HLO module, a graph of PyTorch."""
+
+    @property
+    def is_portable(self) -> bool:
+        """Whether its text is the same on every machine."""
+
+    def short_lines(self) -> Sequence[Line]: ...
+
+    def plain(self, line: str) -> str:
+        """A line without the numbers of names."""
+
+    def changes(self, other: Any) -> str:
+        """What changes from this program to another of its kind, in numbers."""
+
+    def stands_out(self, operation: Any, focus: Sequence[str]) -> bool:
+        """Whether a line stays open where others are folded: `focus` is what the text names."""
 
 
 class Module(Protocol):
@@ -38,12 +66,6 @@ class Module(Protocol):
 
     @property
     def collectives(self) -> Sequence[Collective]: ...
-
-    @property
-    def instructions(self) -> Sequence[Instruction]: ...
-
-    @property
-    def computed(self) -> Sequence[Shape]: ...
 
     def summary(self) -> str: ...
 
@@ -79,7 +101,6 @@ CSS = (
 _LONG, _SHOWN = 24, 12
 
 _COMMENT = re.compile(r"(/\*.*?\*/)$")
-_NUMBER = re.compile(r"(?<=[A-Za-z_-])\.\d+\b")
 
 
 def module_html(module: Module) -> str:
@@ -88,31 +109,31 @@ def module_html(module: Module) -> str:
     for call in module.custom_calls:
         if call.config is not None:
             config = json.dumps(call.config, indent=2, sort_keys=True, ensure_ascii=False)
-            parts.append(_folded(f"backend_config of {call.kernel_name}, decoded", config))
+            parts.append(_folded_text(f"backend_config of {call.kernel_name}, decoded", config))
     full = without_source(str(module)).strip()
-    parts.append(_folded("full text (source paths left out)", full))
+    parts.append(_folded_text("full text (source paths left out)", full))
     return f'<style>{CSS}</style><div class="nki-hlo">{"".join(parts)}</div>'
 
 
 @dataclasses.dataclass(frozen=True)
 class Diff:
-    """The lines of two modules as one listing: what only the first has, only the second, or both.
+    """The lines of two programs as one listing: what only the first has, only the second, or both.
 
     A line counts as the same when it differs in the numbers of names alone, `add.1` and `add.2`.
-    Of a long run of lines with one sign those are open that have an opcode of `focus`, or a custom
-    call; without `focus`, the first ones.
+    Of a long run of lines with one sign those are open that have an opcode of `focus`, or call a
+    kernel; without `focus`, the first ones.
     """
 
-    old: Module
-    new: Module
+    old: Listing
+    new: Listing
     captions: tuple[str, str]
     focus: tuple[str, ...] = ()
 
-    def lines(self) -> list[tuple[str, str, Instruction | None]]:
-        """Each line as its sign ("-" first only, "+" second only, " " both), text, instruction."""
+    def lines(self) -> list[tuple[str, str, Operation | None]]:
+        """Each line as its sign ("-" first only, "+" second only, " " both), text, operation."""
         old, new = self.old.short_lines(), self.new.short_lines()
-        before, after = ([_NUMBER.sub("", text) for text, _ in lines] for lines in (old, new))
-        found: list[tuple[str, str, Instruction | None]] = []
+        before, after = ([self.old.plain(text) for text, _ in lines] for lines in (old, new))
+        found: list[tuple[str, str, Operation | None]] = []
         for tag, i, j, k, n in difflib.SequenceMatcher(
             None, before, after, autojunk=False
         ).get_opcodes():
@@ -125,8 +146,7 @@ class Diff:
 
     def __repr__(self) -> str:
         head = [f"- {self.captions[0]}", f"+ {self.captions[1]}"]
-        # What XLA's CPU backend makes of a module depends on the machine.
-        if {self.old.stage, self.new.stage} != {"before"}:
+        if not (self.old.is_portable and self.new.is_portable):
             return "\n".join(head)
         return "\n".join([*head, *(f"{sign} {text}".rstrip() for sign, text, _ in self.lines())])
 
@@ -141,44 +161,37 @@ class Diff:
         kinds = {"-": " nki-minus", "+": " nki-plus", " ": ""}
         parts = []
         for sign, run in itertools.groupby(self.lines(), key=lambda line: line[0]):
-            for is_open, lines in self._folded([line[1:] for line in run]):
-                listing = _pre(
-                    "".join(line_html(f"{sign} {_marked_up(*x)}", kinds[sign]) for x in lines)
-                )
-                if not is_open:
-                    title = f"{sign} {len(lines)} more line{'s' * (len(lines) > 1)}"
-                    listing = f"<details><summary>{title}</summary>{listing}</details>"
-                parts.append(listing)
+            for is_open, lines in self._pieces([line[1:] for line in run]):
+                listing = "".join(line_html(f"{sign} {marked_up(*x)}", kinds[sign]) for x in lines)
+                title = f"{sign} {len(lines)} more line{'s' * (len(lines) > 1)}"
+                parts.append(pre(listing) if is_open else folded(title, listing))
         body = "".join(parts)
         counts = f'<div class="nki-head">{html.escape(self.counts())}</div>'
         return f'<style>{CSS}</style><div class="nki-hlo nki-diff">{counts}{head}{body}</div>'
 
     def counts(self) -> str:
-        """What changes, in numbers: instructions, and the arrays that they compute."""
-        arrays = [module.computed for module in (self.old, self.new)]
-        sizes = [sum(shape.nbytes for shape in shapes) for shapes in arrays]
-        instructions = [len(module.instructions) for module in (self.old, self.new)]
-        return (
-            f"Instructions: {_change(instructions)}. Arrays that they compute: "
-            f"{_change([len(shapes) for shapes in arrays])}, {_change(map(_in_units, sizes))}."
-        )
+        """What changes, in numbers."""
+        return self.old.changes(self.new)
 
-    def _folded(self, lines: list[Line]) -> list[tuple[bool, list[Line]]]:
+    def _pieces(self, lines: list[Line]) -> list[tuple[bool, list[Line]]]:
         """A run of lines with one sign in pieces, each open or not."""
         if len(lines) <= _LONG:
             return [(True, lines)]
         if not self.focus:
             return [(True, lines[:_SHOWN]), (False, lines[_SHOWN:])]
-        wanted = {*self.focus, "custom-call"}
-        pieces = itertools.groupby(lines, key=lambda x: x[1] is not None and x[1].opcode in wanted)
+        pieces = itertools.groupby(
+            lines, key=lambda x: x[1] is not None and self.old.stands_out(x[1], self.focus)
+        )
         return [(is_open, list(piece)) for is_open, piece in pieces]
 
 
-def _change(values: Iterable[object]) -> str:
+def change(values: Iterable[object]) -> str:
+    """Numbers before and after, with an arrow between them."""
     return " \N{RIGHTWARDS ARROW} ".join(map(str, values))
 
 
-def _in_units(n_bytes: int) -> str:
+def in_units(n_bytes: int) -> str:
+    """A number of bytes, in KiB or MiB if there are as many."""
     for unit, size in (("MiB", 2**20), ("KiB", 2**10)):
         if n_bytes >= size:
             return f"{n_bytes / size:,.1f} {unit}"
@@ -199,32 +212,38 @@ def _short_html(module: Module, caption: str | None = None) -> str:
         kind = " nki-call" if opcode == "custom-call" else ""
         if opcode.removesuffix("-start") in COLLECTIVES:
             kind = " nki-coll"
-        lines.append(line_html(_marked_up(text, instruction), kind))
+        lines.append(line_html(marked_up(text, instruction), kind))
     head = html.escape(caption or heading(module))
-    return f'<div class="nki-head">{head}</div>{_pre("".join(lines))}'
+    return f'<div class="nki-head">{head}</div>{pre("".join(lines))}'
 
 
-def _marked_up(text: str, instruction: Instruction | None) -> str:
+def marked_up(text: str, operation: Operation | None) -> str:
     """A line as HTML: its opcode stands out, its comment stands back."""
     line = html.escape(text)
-    if instruction is None:
+    if operation is None:
         return line
-    head, call, rest = line.partition(f" {instruction.opcode}(")
+    head, call, rest = line.partition(f" {operation.opcode}(")
     rest = _COMMENT.sub(r'<span class="nki-note">\1</span>', rest)
     opcode = call[1:-1]
     return f'{head} <span class="nki-op">{opcode}</span>{call[len(opcode) + 1 :]}{rest}'
 
 
-def _folded(title: str, text: str) -> str:
-    lines = "".join(line_html(html.escape(line)) for line in text.split("\n"))
-    return f"<details><summary>{html.escape(title)}</summary>{_pre(lines)}</details>"
+def _folded_text(title: str, text: str) -> str:
+    return folded(title, "".join(line_html(html.escape(line)) for line in text.split("\n")))
+
+
+def folded(title: str, lines: str) -> str:
+    """Lines, as `line_html` gives them, below a title that opens them."""
+    return f"<details><summary>{html.escape(title)}</summary>{pre(lines)}</details>"
 
 
 def line_html(content: str, kind: str = "") -> str:
+    """A line of a listing; `kind` is a class of `CSS`, after a space."""
     # The newline shows where a viewer drops the style sheet; at the end of a block it takes no
     # space.
     return f'<span class="nki-line{kind}">{content}\n</span>'
 
 
-def _pre(content: str) -> str:
+def pre(content: str) -> str:
+    """A listing of lines, as `line_html` gives them."""
     return f"<pre><code>{content}</code></pre>"

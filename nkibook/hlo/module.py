@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nkibook.hlo import calls, html, shorten
 from nkibook.hlo.calls import Collective, CustomCall
 from nkibook.hlo.fusion import fused_operations
-from nkibook.hlo.graph import HloGraph, draw
+from nkibook.hlo.graph import Drawing, draw
 from nkibook.hlo.html import Diff
 from nkibook.hlo.parse import Computation, Instruction, ParsedModule, Shape, parse_module
 from nkibook.hlo.traffic import Operation, operations
+
+_NUMBER = re.compile(r"(?<=[A-Za-z_-])\.\d+\b")
 
 
 class HloUnavailable(RuntimeError):
@@ -199,7 +202,7 @@ class HloModule:
 
     # Pictures.
 
-    def graph(self, computation: str | None = None, *, max_nodes: int = 60) -> HloGraph:
+    def graph(self, computation: str | None = None, *, max_nodes: int = 60) -> Drawing:
         """Draws the dataflow of a computation: instructions, and who uses whose result.
 
         Args:
@@ -236,6 +239,31 @@ class HloModule:
                 calls: what the text names.
         """
         return Diff(self, other, captions, tuple(focus))
+
+    @property
+    def is_portable(self) -> bool:
+        """Whether its text is the same on every machine: not what XLA's CPU backend makes."""
+        return self.stage == "before"
+
+    def changes(self, other: HloModule) -> str:
+        """What changes from this module to `other`, in numbers: instructions, and the arrays that
+        they compute."""
+        arrays = [module.computed for module in (self, other)]
+        sizes = [sum(shape.nbytes for shape in shapes) for shapes in arrays]
+        instructions = [len(module.instructions) for module in (self, other)]
+        return (
+            f"Instructions: {html.change(instructions)}. Arrays that they compute: "
+            f"{html.change([len(shapes) for shapes in arrays])}, "
+            f"{html.change(map(html.in_units, sizes))}."
+        )
+
+    def plain(self, line: str) -> str:
+        """A line of the short text without the numbers of names."""
+        return _NUMBER.sub("", line)
+
+    def stands_out(self, operation: Instruction, focus: Sequence[str]) -> bool:
+        """Whether an instruction stays open in a folded listing: a custom call, or of `focus`."""
+        return operation.opcode in {*focus, "custom-call"}
 
     # Notebook display.
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import kernels
+from kernels.arrays import frameworks_of_device
 from nkibook.instance import comparing, report
 from nkibook.options import input_file, output_file
 
@@ -23,7 +24,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--compare", type=input_file, help="an archive to read instead")
     parser.add_argument("--no-notebooks", action="store_true", help="leave the notebooks out")
     parser.add_argument(
-        "--framework", action="append", choices=report.installed(), help="only this one; repeatable"
+        "--framework",
+        action="append",
+        choices=frameworks_of_device(),
+        help="only this one; repeatable",
     )
     parser.add_argument(
         "--only", action="append", metavar="STEP", help="steps that begin so; repeatable"
@@ -45,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    frameworks = options.framework or report.installed()
+    frameworks = options.framework or frameworks_of_device()
     chosen = [
         step
         for step in report.steps(frameworks, not options.no_notebooks)

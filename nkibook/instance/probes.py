@@ -23,7 +23,11 @@ else:
     grid = 3, 1
 array = np.ones((300, 5), np.float32)
 """
-_TORCH = _START + "import torch, torch_xla\nx = torch.ones(300, 5).to(torch_xla.device())\n"
+_TORCH = (
+    _START
+    + "import torch\nfrom kernels.arrays import torch_device\n"
+    + "x = torch.ones(300, 5).to(torch_device())\n"
+)
 _JAX = _START + "import jax, jax.numpy as jnp\nx = jnp.ones((300, 5))\n"
 
 
@@ -76,6 +80,7 @@ PROBES = (
         "refused",
         "torch_neuronx",
         "torch",
+        dialect="neuronxcc",
     ),
     Probe(
         "a kernel on CPU tensors of PyTorch",
@@ -83,15 +88,16 @@ PROBES = (
         "refused",
         "XLA tensors",
         "torch",
+        dialect="neuronxcc",
     ),
     Probe(
-        "a kernel on XLA tensors",
+        "a kernel on tensors of PyTorch's device",
         _TORCH + "result = add[grid](x, x).cpu().sum().item()",
         "3000.0",
         framework="torch",
     ),
     Probe(
-        "a kernel on XLA tensors and a NumPy array",
+        "a kernel on tensors of PyTorch's device and a NumPy array",
         _TORCH + "result = add[grid](x, array)",
         "refused",
         framework="torch",
@@ -188,6 +194,17 @@ PROBES = (
         + "result = [c.target for c in torch_hlo(add[grid], x, x).custom_calls]",
         "['AwsNeuronCustomNativeKernel']",
         framework="torch",
+        dialect="neuronxcc",
+    ),
+    Probe(
+        "the graph of PyTorch has the kernel as a node",
+        _TORCH
+        + "from kernels.add.torch_op import add as operator\n"
+        + "from nkibook.fx import graphs\n"
+        + "result = [graph.kernels for graph in graphs(operator, x, x)]",
+        "[{'nki_tensor_add_kernel': 1}]",
+        framework="torch",
+        dialect="nki",
     ),
     Probe(
         "the HLO of JAX has the custom call",
@@ -215,6 +232,7 @@ result = float(jax.jit(operator)(y, y).sum()) / rows
         "a loop with torch_xla.sync() compiles one program",
         _TORCH
         + """
+import torch_xla
 from torch_xla.debug import metrics
 torch_xla.sync()
 before = (metrics.metric_data("CompileTime") or [0])[0]
@@ -225,6 +243,7 @@ result = metrics.metric_data("CompileTime")[0] - before
 """,
         "1",
         framework="torch",
+        dialect="neuronxcc",
     ),
 )
 

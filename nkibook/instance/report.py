@@ -13,7 +13,6 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +43,6 @@ class Step:
 
 def _module(*arguments: str) -> list[str]:
     return [sys.executable, "-m", *arguments]
-
-
-def installed() -> list[str]:
-    """The frameworks that can be asked: NumPy, and those that are installed."""
-    there = {"torch": "torch_xla", "jax": "jax"}
-    return ["numpy", *(name for name, module in there.items() if find_spec(module) is not None)]
 
 
 def steps(frameworks: Sequence[str], notebooks: bool = True) -> Iterator[Step]:

@@ -107,13 +107,25 @@ def operators(framework: Any) -> list[dict[str, Any]]:
 
 
 def hlo(framework: str) -> dict[str, Any]:
-    """The custom call of an addition: its target, and what can be read of its backend_config."""
+    """What the compiler is given of an addition.
+
+    The custom call in its HLO: target, and what can be read of its backend_config. With PyTorch's
+    neuron device its graph, and the kernels in that.
+    """
     import numpy as np
 
+    import kernels
     from kernels.add import nki_tensor_add
     from nkibook.hlo import jax_hlo, torch_hlo
 
     x = np.ones((300, 5), np.float32)
+    if framework == "torch" and kernels.dialect == "nki":
+        from kernels.add.torch_op import add
+        from kernels.arrays import from_numpy
+        from nkibook.fx import graphs
+
+        (graph,) = graphs(add, from_numpy(x, "torch"), from_numpy(x, "torch"))
+        return {"kernels": graph.kernels, "text": graph.code()}
     if framework == "torch":
         import torch
 

@@ -363,6 +363,24 @@ def test_torch_xla_is_not_asked_for_where_it_does_not_exist(
     assert doctor._system().state == State.OK
 
 
+@pytest.mark.parametrize(
+    ("torch", "compiler", "state"),
+    [
+        (None, True, State.ABSENT),
+        ("2.9.0", True, State.OK),
+        ("2.9.0", False, State.MISSING),
+        ("2.13.1", False, State.OK),
+    ],
+)
+def test_in_import_nki_pytorch_has_the_device_neuron(monkeypatch, torch, compiler, state):
+    monkeypatch.setattr(doctor.kernels, "dialect", "nki")
+    monkeypatch.setattr(doctor, "_version", {"torch": torch}.get)
+    monkeypatch.setattr(doctor, "_output", lambda *command: "c++ 14.2" if compiler else None)
+    assert doctor._torch_device().state == state
+    monkeypatch.setattr(doctor.kernels, "dialect", "neuronxcc")
+    assert doctor._torch_device().name == "torch_xla"
+
+
 def test_windows_is_sent_to_wsl(monkeypatch):
     monkeypatch.setattr(platform, "system", lambda: "Windows")
     assert "WSL" in doctor._system().advice

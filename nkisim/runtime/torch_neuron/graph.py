@@ -59,6 +59,11 @@ def numbered(kernel: Kernel) -> tuple[int, tuple[int, ...]]:
     return _numbers[id(kernel)], tuple(kernel.grid.shape)
 
 
+def kernel_numbered(number: int) -> Kernel:
+    """The kernel of a number, bound to the cores that it is launched on."""
+    return _kernels[number]
+
+
 def call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a kernel so that it becomes a node of a graph that is recorded, by Dynamo or below."""
     number, grid = kernel.numbered()
