@@ -119,6 +119,8 @@ class Kernel(Decorated):
         self._body: tuple[tuple, Callable] | None = None
 
     def __getitem__(self, grid: object) -> Kernel:
+        if frameworks.compiling():
+            return frameworks.Launch(self, grid)  # type: ignore[return-value]
         entries = grid if type(grid) is tuple else (grid,)
         if not all(type(e) in _GRID_ENTRIES for e in entries):
             return self._on(self._grid(grid))  # which takes it or explains: 2.0 and True equal ints
@@ -227,9 +229,10 @@ class Kernel(Decorated):
             hide_ours(error)
             raise
 
-    def numbered(self) -> tuple[int, tuple[int, ...]]:
-        """How a graph of PyTorch names it: its number in this process, and its cores."""
-        return frameworks.numbered(self)
+    def numbered(self, grid: object = None) -> tuple[int, tuple[int, ...]]:
+        """How a graph of PyTorch names it: its number in this process, and its cores, which are
+        those of `grid`, if given."""
+        return frameworks.numbered(self._on_cores() if grid is None else self[grid])
 
     numbered._dynamo_marked_constant = True  # type: ignore[attr-defined]
 

@@ -367,12 +367,22 @@ def test_a_compiled_function_has_kernels_as_nodes(graphs):
         assert graph.count("nki_kernel_wrapper(") == 1
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_a_kernel_is_a_node(graphs, wrapped):
-    kernel = wrap_nki(scaled)[1] if wrapped else scaled[1]
+bound, wrapped = scaled[1], wrap_nki(scaled)[1]
 
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        lambda *args: bound(*args, factor=2.0),
+        lambda *args: wrapped(*args, factor=2.0),
+        lambda *args: scaled[1](*args, factor=2.0),
+        lambda *args: wrap_nki(scaled)[1](*args, factor=2.0),
+    ],
+    ids=["bound", "wrapped", "bound inside", "wrapped inside"],
+)
+def test_a_kernel_is_a_node(graphs, launch):
     def function(x, gains):
-        return kernel(x + 1, gains, factor=2.0) - 1
+        return launch(x + 1, gains) - 1
 
     found = torch.compile(function, backend="neuron", fullgraph=True)(*there(X, GAINS))
     torch.testing.assert_close(found.cpu(), (X + 1) * GAINS * 2 - 1)
@@ -380,6 +390,21 @@ def test_a_kernel_is_a_node(graphs, wrapped):
     assert "nki_kernel_wrapper(" in graph
     assert "grid = [1]" in graph
     assert "'factor': 2.0" in graph
+
+
+@pytest.mark.filterwarnings("ignore:instance")  # both cores write the same
+def test_the_cores_of_a_compiled_launch(graphs, monkeypatch):
+    """Those in brackets; without brackets, those that the environment joins."""
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    for function, cores, grid in (
+        (lambda x, y: scaled[2](x, y), 2, [2]),
+        (lambda x, y: scaled(x, y), 1, []),
+        (lambda x, y: scaled(x, y) * 1, 2, [2]),
+    ):
+        monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", str(cores))
+        found = torch.compile(function, backend="neuron", fullgraph=True)(*there(X, GAINS))
+        assert torch.equal(found.cpu(), WANTED)
+        assert f"grid = {grid}" in graphs[-1]
 
 
 @pytest.mark.parametrize("change", [accumulate, accumulate_op])

@@ -42,17 +42,38 @@ def as_numpy(value: Any) -> np.ndarray:
     return np.asarray(value)
 
 
-def _not_compiling() -> bool:
-    return False
+def _no_device(*_: Any) -> Any:
+    return None
 
 
 # Of the device that nkisim.runtime.torch_neuron makes, once it is there: whether PyTorch's Dynamo
 # reads the code that is running, whether a kernel's arguments are the device's, the call that
 # Dynamo puts into its graph, and how that names a kernel.
-compiling: Callable[[], bool] = _not_compiling
-takes: Callable[[tuple[Any, ...], dict[str, Any]], bool]
-record: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
-numbered: Callable[[Any], tuple[int, tuple[int, ...]]]
+compiling: Callable[[], bool] = _no_device
+takes: Callable[[tuple[Any, ...], dict[str, Any]], bool] = _no_device
+record: Callable[..., Any] = _no_device
+numbered: Callable[[Any], tuple[int, tuple[int, ...]]] = _no_device
+
+
+class Launch:
+    """A kernel with brackets, ``kernel[2]``, in the code that Dynamo reads.
+
+    Dynamo cannot follow how a kernel is bound to its cores, and need not: its graph has the number
+    of the bound kernel.
+    """
+
+    def __init__(self, kernel: Any, grid: object) -> None:
+        self.kernel, self.grid = kernel, grid
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if takes(args, kwargs):
+            return record(self.kernel, args, kwargs, self.grid)
+        return opaque(_launch)(self.kernel, self.grid, args, kwargs)
+
+
+def _launch(kernel: Any, grid: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return kernel[grid](*args, **kwargs)
+
 
 _opaque: dict[Callable[..., Any], Callable[..., Any]] = {}
 

@@ -64,11 +64,11 @@ def kernel_numbered(number: int) -> Kernel:
     return _kernels[number]
 
 
-def call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any = None) -> Any:
     """Call a kernel so that it becomes a node of a graph that is recorded, by Dynamo or below."""
-    number, grid = kernel.numbered()
+    number, cores = kernel.numbered(grid)
     return nki_kernel_wrapper(
-        kernel_idx=number, grid=list(grid), args=args, kwargs=kwargs, functional=False
+        kernel_idx=number, grid=list(cores), args=args, kwargs=kwargs, functional=False
     )
 
 
