@@ -28,16 +28,30 @@ from pathlib import Path
 
 # No plugin of pytest, which rewrites those while it imports them; not ipykernel, which takes from
 # the environment who its parent is.
-IMPORTED = ("torch", "torch_xla", "jax", "IPython", "zmq", "nbformat", "jupyter_client")
+IMPORTED = (
+    "torch",
+    "torch._dynamo",
+    "torch_xla",
+    "jax",
+    "IPython",
+    "zmq",
+    "nbformat",
+    "jupyter_client",
+)
 
 
 @contextmanager
-def serving(environment: Mapping[str, str]) -> Iterator[Path]:
-    """Have such a process, with these variables, while this block runs; yields its socket."""
+def serving(environment: Mapping[str, str], python: str = sys.executable) -> Iterator[Path]:
+    """Have such a process while this block runs; yields its socket.
+
+    Args:
+        environment: its variables.
+        python: whose packages it has.
+    """
     with tempfile.TemporaryDirectory() as folder:  # a socket's path is at most 107 long
         path = Path(folder, "socket")
         process = subprocess.Popen(
-            [sys.executable, __file__, str(path)],
+            [python, __file__, str(path)],
             env={**environment, "PYTHONHASHSEED": "0"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -113,7 +127,7 @@ def main() -> None:
         print("ready", flush=True)
         asked = serve(listener)
     os.setsid()
-    # The same packages, but for those on PYTHONPATH, as the stand-in for an SDK is.
+    # The same packages, but for those on PYTHONPATH.
     own = before.get("PYTHONPATH", "").split(os.pathsep)
     others = [path for path in sys.path[1:] if path not in own]
     os.environ.clear()

@@ -81,17 +81,20 @@ def checks(source: str) -> int:
     return found + sum(isinstance(node, ast.Assert) for node in ast.walk(tree))
 
 
-def run_notebook(path: Path, environment: dict[str, str] | None = None) -> Result:
+def run_notebook(
+    path: Path, environment: dict[str, str] | None = None, python: str = sys.executable
+) -> Result:
     """Execute a notebook cell by cell in a process of its own; only what it asserts counts.
 
     Args:
         path: the .ipynb.
         environment: of the process; this one's by default.
+        python: that runs it.
     """
     cells = [c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"]
     total = sum(map(checks, cells))
     left_out = sum(checks(cell) for cell in cells if needs_simulator(cell))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    command = [python, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
     command += ["--nbval-lax", "--nbval-current-env", f"--nbval-cell-timeout={CELL_TIMEOUT}"]
     start = time.perf_counter()
     done = subprocess.run(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from nkibook.instance.probes import PROBES, judge
+from nkibook.instance.probe import judge
+from nkibook.instance.probes import PROBES
 
 # Largest error that the tests for a device let pass, in units of the last place: 1e-3 of the
 # largest value in float32, as nkibook.exercises.comparing says, and 2 steps in 16 bits.

@@ -8,53 +8,14 @@ so. Some are about one dialect of NKI, and asked where the SDK compiles that one
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-_START = """
-import numpy as np
-import kernels
-from kernels.add import nki_tensor_add_kernel as add
-if kernels.dialect == "nki":
-    import nki, nki.language as nl
-    from kernels.logical_core import cores
-    grid = cores()
-else:
-    import neuronxcc.nki as nki, neuronxcc.nki.language as nl
-    grid = 3, 1
-array = np.ones((300, 5), np.float32)
-"""
-_TORCH = (
-    _START
-    + "import torch\nfrom kernels.arrays import torch_device\n"
-    + "x = torch.ones(300, 5).to(torch_device())\n"
-)
-_JAX = _START + "import jax, jax.numpy as jnp\nx = jnp.ones((300, 5))\n"
+from nkibook.instance import torch_probes
+from nkibook.instance.probe import START, Probe
+
+_JAX = START + "import jax, jax.numpy as jnp\nx = jnp.ones((300, 5))\n"
 
 
-@dataclass(frozen=True)
-class Probe:
-    """One assumption.
-
-    Attributes:
-        name: what is tried.
-        code: a script; its last line assigns `result`.
-        assumed: "refused", when an error is expected, else the text of `result`.
-        words: what the error's text is assumed to have in it; "" for anything.
-        framework: whose tensors it takes: "numpy", "torch" or "jax".
-        only: the instances for which it holds; all by default.
-        dialect: "neuronxcc" or "nki", if it is about one of them.
-    """
-
-    name: str
-    code: str
-    assumed: str
-    words: str = ""
-    framework: str = "numpy"
-    only: tuple[str, ...] = ()
-    dialect: str = ""
-
-
-_TWO_CORES = _START + "result = add[nl.spmd_dim(2, nl.nc(2)), 1](array, array).sum()"
+_TWO_CORES = START + "result = add[nl.spmd_dim(2, nl.nc(2)), 1](array, array).sum()"
 _OLDER = """
 import neuronxcc.nki as older, neuronxcc.nki.language as older_nl
 @older.jit
@@ -72,36 +33,8 @@ def tall(x):
 result = tall(array)
 """
 
-PROBES = (
-    Probe("a kernel on NumPy arrays", _START + "result = add[grid](array, array).sum()", "3000.0"),
-    Probe(
-        "a kernel on CPU tensors of PyTorch, before torch_xla is imported",
-        _START + "import torch\nx = torch.ones(300, 5)\nresult = add[grid](x, x)",
-        "refused",
-        "torch_neuronx",
-        "torch",
-        dialect="neuronxcc",
-    ),
-    Probe(
-        "a kernel on CPU tensors of PyTorch",
-        _TORCH + "y = torch.ones(300, 5)\nresult = add[grid](y, y)",
-        "refused",
-        "XLA tensors",
-        "torch",
-        dialect="neuronxcc",
-    ),
-    Probe(
-        "a kernel on tensors of PyTorch's device",
-        _TORCH + "result = add[grid](x, x).cpu().sum().item()",
-        "3000.0",
-        framework="torch",
-    ),
-    Probe(
-        "a kernel on tensors of PyTorch's device and a NumPy array",
-        _TORCH + "result = add[grid](x, array)",
-        "refused",
-        framework="torch",
-    ),
+_COMMON = (
+    Probe("a kernel on NumPy arrays", START + "result = add[grid](array, array).sum()", "3000.0"),
     Probe(
         "a kernel on JAX arrays, in eager code",
         _JAX + "result = float(add[grid](x, x).sum())",
@@ -119,13 +52,6 @@ PROBES = (
         _JAX + "result = add[grid](x, array)",
         "refused",
         framework="jax",
-    ),
-    Probe(
-        "PyTorch, then a kernel on NumPy arrays, in one process",
-        _TORCH + "add[grid](x, x).cpu()\nresult = add[grid](array, array)",
-        "refused",
-        "available",
-        "torch",
     ),
     Probe(
         "JAX, then a kernel on NumPy arrays, in one process",
@@ -150,62 +76,37 @@ PROBES = (
     ),
     Probe(
         "a tile of 300 partitions",
-        _START + _HALF,
+        START + _HALF,
         "refused",
         "err_num_partition_exceed_arch_limit",
         dialect="neuronxcc",
     ),
-    Probe("a tile of 300 partitions, in nki", _START + _HALF, "refused", dialect="nki"),
+    Probe("a tile of 300 partitions, in nki", START + _HALF, "refused", dialect="nki"),
     Probe(
         "a launch on another number of cores than the runtime joins",
-        _START + "result = add[3 - grid](array, array).sum()",
+        START + "result = add[3 - grid](array, array).sum()",
         "refused",
         dialect="nki",
     ),
     Probe(
         "a kernel in neuronxcc.nki, from SDK 2.30 on",
-        _START + _OLDER + "result = copied(array[:100]).sum()",
+        START + _OLDER + "result = copied(array[:100]).sum()",
         "refused",
         dialect="nki",
     ),
     Probe(
         "neuronxcc.nki.baremetal, from SDK 2.30 on, leaves zeros",
-        _START + _OLDER + "result = older.baremetal(copied)(array[:100]).sum()",
+        START + _OLDER + "result = older.baremetal(copied)(array[:100]).sum()",
         "0.0",
         dialect="nki",
     ),
     Probe(
-        "nki.benchmark, of which NKI 0.6 has none",
-        _START + "result = nki.benchmark",
+        "nki.benchmark, which `import nki` has not",
+        START + "result = nki.benchmark",
         "refused",
         dialect="nki",
     ),
-    Probe("an attribute of the simulator's kernels", _START + "result = add.cache_info", "refused"),
-    Probe(
-        "torch_neuronx.nki_jit",
-        "import torch_neuronx\nresult = torch_neuronx.nki_jit",
-        "refused",
-        framework="torch",
-    ),
-    Probe(
-        "the HLO of PyTorch has the custom call",
-        _TORCH
-        + "from nkibook.hlo import torch_hlo\n"
-        + "result = [c.target for c in torch_hlo(add[grid], x, x).custom_calls]",
-        "['AwsNeuronCustomNativeKernel']",
-        framework="torch",
-        dialect="neuronxcc",
-    ),
-    Probe(
-        "the graph of PyTorch has the kernel as a node",
-        _TORCH
-        + "from kernels.add.torch_op import add as operator\n"
-        + "from nkibook.fx import graphs\n"
-        + "result = [graph.kernels for graph in graphs(operator, x, x)]",
-        "[{'nki_tensor_add_kernel': 1}]",
-        framework="torch",
-        dialect="nki",
-    ),
+    Probe("an attribute of the simulator's kernels", START + "result = add.cache_info", "refused"),
     Probe(
         "the HLO of JAX has the custom call",
         _JAX
@@ -228,24 +129,9 @@ result = float(jax.jit(operator)(y, y).sum()) / rows
         "10.0",
         framework="jax",
     ),
-    Probe(
-        "a loop with torch_xla.sync() compiles one program",
-        _TORCH
-        + """
-import torch_xla
-from torch_xla.debug import metrics
-torch_xla.sync()
-before = (metrics.metric_data("CompileTime") or [0])[0]
-for step in range(5):
-    x = add[grid](x, x) * 0.5
-    torch_xla.sync()
-result = metrics.metric_data("CompileTime")[0] - before
-""",
-        "1",
-        framework="torch",
-        dialect="neuronxcc",
-    ),
 )
+
+PROBES = (*_COMMON, *torch_probes.XLA, *torch_probes.NEURON)
 
 
 def probes(dialect: str) -> Iterator[tuple[int, Probe]]:
@@ -253,11 +139,3 @@ def probes(dialect: str) -> Iterator[tuple[int, Probe]]:
     for number, probe in enumerate(PROBES):
         if probe.dialect in ("", dialect):
             yield number, probe
-
-
-def judge(probe: Probe, outcome: str) -> bool:
-    """Whether an outcome, "fine: ..." or "ErrorType: message", is as assumed."""
-    kind, _, text = outcome.partition(": ")
-    if probe.assumed == "refused":
-        return kind not in ("fine", "no answer") and probe.words in outcome
-    return kind == "fine" and text == probe.assumed

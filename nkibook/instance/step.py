@@ -26,6 +26,8 @@ VARIABLES = (
     "NKI_BACKEND",
     "NKI_DIALECT",
     "PJRT_DEVICE",
+    "TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION",
+    "TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS",
     "XLA_FLAGS",
 )
 """The environment variables that a report has; no other is read."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -13,35 +14,42 @@ import stand_in
 
 
 @pytest.fixture(scope="session")
-def sdk(tmp_path_factory):
-    """The folder of the stand-in for SDK 2.28.1."""
-    return stand_in.build(tmp_path_factory.mktemp("sdk") / "site")
+def sdks(tmp_path_factory):
+    """The folder of the stand-in for each SDK of stand_in.SDKS, built when it is asked for."""
+
+    @functools.cache
+    def built(name: str) -> Path:
+        return stand_in.build(tmp_path_factory.mktemp("sdk") / "env", name)
+
+    return built
 
 
 @pytest.fixture(scope="session")
-def nki_sdk(tmp_path_factory):
-    """The folder of the stand-in for SDK 2.33.1, whose kernels are in `import nki`."""
-    return stand_in.build(tmp_path_factory.mktemp("nki_sdk") / "site", "2.33.1")
+def forkings(sdks):
+    """The socket of a process that forks, with the frameworks of an SDK's stand-in imported, by the
+    SDK: see tools/forks.py."""
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def serving(name: str) -> Path:
+            folder = sdks(name)
+            started = forks.serving(stand_in.environment(folder, "inf2"), stand_in.python(folder))
+            return stack.enter_context(started)
+
+        yield serving
 
 
 @pytest.fixture(scope="session")
-def forking(sdk):
-    """The socket of a process that forks, with the frameworks imported: see tools/forks.py."""
-    with forks.serving(stand_in.environment(sdk, "inf2")) as path:
-        yield path
-
-
-@pytest.fixture(scope="session")
-def on_instance(sdk, tmp_path_factory):
+def on_instance(sdks, tmp_path_factory):
     """Run Python code on the instance that a stand-in plays, by default inf2 with SDK 2.28.1."""
 
-    def run(code: str, instance: str = "inf2", sdk: Path = sdk) -> str:
+    def run(code: str, instance: str = "inf2", sdk: str = "2.28.1") -> str:
         folder = tmp_path_factory.mktemp("instance")
         script = folder / "script.py"  # a file: kernels have source lines
         script.write_text(textwrap.dedent(code))
         done = subprocess.run(
-            [sys.executable, str(script)],
-            env=stand_in.environment(sdk, instance),
+            [stand_in.python(sdks(sdk)), str(script)],
+            env=stand_in.environment(sdks(sdk), instance),
             cwd=folder,
             capture_output=True,
             text=True,

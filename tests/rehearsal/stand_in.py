@@ -1,18 +1,23 @@
-"""Build the stand-in for a Neuron SDK: a folder to put in front of the import path.
+"""Build the stand-in for a Neuron SDK: an environment of Python, as an instance has it.
 
 To the book it looks like the SDK: packages with its versions, `neuron-ls`, kernels that only take
-what the SDK's take. Kernels run in the simulator, of which the folder holds a copy under another
-name, so that `import nkisim` in a notebook is another package, as it is on an instance.
+what the SDK's take, and no framework that the SDK's environment has not. Kernels run in the
+simulator, of which the environment has a copy under another name, so that `import nkisim` in a
+notebook is another package, as it is on an instance. All else is this environment's, by links.
 
-    python tests/rehearsal/stand_in.py FOLDER [SDK]     # then: PYTHONPATH=FOLDER python ...
+    python tests/rehearsal/stand_in.py FOLDER [SDK]     # then: FOLDER/bin/python ...
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import json
 import re
 import shutil
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -27,9 +32,11 @@ import forks  # noqa: E402
 #
 # 2.28.1 is that of requirements-neuron.txt. It has a beta of `nki`, 0.2.0, which nothing here uses.
 #
-# 2.33.1 has torch-neuronx twice: 2.14 and 2.13 with the `neuron` device, which nothing here
-# imitates, and 2.9, the last for PyTorch/XLA, which is the one below. It takes JAX 0.7.0 to 0.10.0,
-# so the JAX 0.7.0 of the tests' environment is allowed, though not the 0.10.0 that it is made for.
+# 2.33.1 has an environment for each framework: requirements-neuron-2.33-*.txt. Its JAX is 0.7.0 to
+# 0.10.0, so that of the tests' environment is allowed, though not the 0.10.0 that it is made for.
+# Its PyTorch is 2.14 or 2.13 with the `neuron` device, which is imitated on the tests' own PyTorch.
+JAX, TORCH = "2.33.1", "2.33.1-torch"
+_COMPILER = (("neuronx-cc", "2.28.7631.0", "neuronxcc"), ("nki", "0.7.0", "nki"))
 SDKS = {
     "2.28.1": (
         ("neuronx-cc", "2.23.6484.0", "neuronxcc"),
@@ -37,14 +44,16 @@ SDKS = {
         ("jax-neuronx", "0.7.0.1.0.7584", "jax_neuronx"),
         ("libneuronxla", "2.2.15515.0", "libneuronxla"),
     ),
-    "2.33.1": (
-        ("neuronx-cc", "2.28.7631.0", "neuronxcc"),
-        ("nki", "0.7.0", "nki"),
-        ("torch-neuronx", "2.9.0.2.15.32035", "torch_neuronx"),
+    JAX: (
+        *_COMPILER,
         ("jax-neuronx", "0.10.0.1.0.14198", "jax_neuronx"),
         ("libneuronxla", "3.0.10135.0", "libneuronxla"),
     ),
+    TORCH: (*_COMPILER, ("torch-neuronx", "2.14.3.0", "torch_neuronx")),
 }
+# Distributions of the tests' environment that an environment of the SDK has not. Beside JAX there
+# may be PyTorch for the CPU, which a page compares with.
+_ABSENT = {"2.28.1": (), JAX: ("torch_xla",), TORCH: ("torch_xla", "jax", "jaxlib")}
 
 # The copy provides the SDK's names under these, and its own under the last.
 _COPIED = {
@@ -57,26 +66,33 @@ CORES = {"inf2": 2, "trn1": 2, "trn2": 8}
 
 
 def build(folder: Path, sdk: str = "2.28.1") -> Path:
-    """Write the stand-in for an SDK, one of SDKS, into a folder, which is made, and return it."""
-    shutil.copytree(HERE / "sdk", folder, dirs_exist_ok=True)
-    if "nki" not in (package for *_, package in SDKS[sdk]):
-        shutil.rmtree(folder / "nki")
-    _copy_simulator(folder / _COPIED["nkisim"])
+    """Make the stand-in for an SDK, one of SDKS, in a folder that is not there; return the folder.
+
+    Its `bin` has `python` and `neuron-ls`.
+    """
+    venv.EnvBuilder(symlinks=True).create(folder)
+    packages = site_packages(folder)
+    _link_environment(packages, _ABSENT[sdk])
+    own = {package for *_, package in SDKS[sdk]}
+    for source in (HERE / "sdk").iterdir():
+        if source.suffix == ".py":
+            shutil.copy(source, packages)
+        elif source.name in own:
+            shutil.copytree(source, packages / source.name)
+    _copy_simulator(packages / _COPIED["nkisim"])
     for documented in (ROOT / "nkibook" / "facts").glob("nki_api_*.json"):
-        shutil.copy(documented, folder)
+        shutil.copy(documented, packages)
     for distribution, version, package in SDKS[sdk]:
-        metadata = folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
+        metadata = packages / f"{distribution.replace('-', '_')}-{version}.dist-info"
         metadata.mkdir()
         (metadata / "METADATA").write_text(
             f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n"
         )
         (metadata / "INSTALLER").write_text("the rehearsal\n")
-        init = folder / package / "__init__.py"
+        init = packages / package / "__init__.py"
         init.write_text(f"{init.read_text()}\n__version__ = {version!r}\n")
-    programs = folder / "bin"
-    programs.mkdir()
     listing = {name: [{"neuron_device": 0, "nc_count": n}] for name, n in CORES.items()}
-    neuron_ls = programs / "neuron-ls"
+    neuron_ls = folder / "bin" / "neuron-ls"
     neuron_ls.write_text(
         f"#!{sys.executable}\nimport json, os\n"
         f"print(json.dumps({listing!r}[os.environ['NEURON_PLATFORM_TARGET_OVERRIDE']]))\n"
@@ -85,13 +101,37 @@ def build(folder: Path, sdk: str = "2.28.1") -> Path:
     return folder
 
 
+def python(folder: Path) -> str:
+    """The Python of a stand-in."""
+    return str(folder / "bin" / "python")
+
+
+def site_packages(folder: Path) -> Path:
+    """Where a stand-in has its packages."""
+    return Path(sysconfig.get_path("purelib", "venv", {"base": str(folder)}))
+
+
+def _link_environment(packages: Path, absent: tuple[str, ...]) -> None:
+    """Link all packages of this environment into another one, but for some distributions."""
+    left_out = {"__pycache__"}
+    for name in absent:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            files = importlib.metadata.distribution(name).files or ()
+            left_out.update(file.parts[0] for file in files)
+    for source in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        for entry in Path(source).iterdir():
+            link = packages / entry.name
+            if entry.name not in left_out and not link.exists():
+                link.symlink_to(entry)
+
+
 def _copy_simulator(target: Path) -> None:
     def renamed(text: str) -> str:
         return _NAMES.sub(lambda m: _COPIED[m[1]], text)
 
     for source in (ROOT / "nkisim").rglob("*"):
         copy = target / renamed(str(source.relative_to(ROOT / "nkisim")))
-        if source.suffix == ".py":
+        if source.suffix in (".py", ".cpp"):
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_text(renamed(source.read_text(encoding="utf-8")), encoding="utf-8")
 
@@ -109,9 +149,8 @@ def environment(
     """
     import os
 
-    path = [str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")]
     changes = {
-        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        "PYTHONPATH": str(ROOT),
         "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}",
         "NEURON_PLATFORM_TARGET_OVERRIDE": instance,
         "PJRT_DEVICE": "CPU",

@@ -14,12 +14,13 @@ import sys
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import needs
 import pages
 import pytest
 import stand_in
-from rehearse import Rehearsal, rehearse
+from rehearse import Rehearsal, rehearse, sdk_of
 from remembered import remembered
 
 from nkibook.cells import dialect_of, needs_simulator
@@ -59,15 +60,16 @@ INF2, TRN2 = on_device("neuronxcc"), on_device("nki")
 # A device runs the same cells in both dialects: rehearsed once, with the newer SDK.
 SAME = {name for name in INF2 & TRN2 if code_of(name, "neuronxcc") == code_of(name, "nki")}
 
-installed = {
-    "torch": pytest.mark.skipif(find_spec("torch_xla") is None, reason="needs: torch_xla"),
-    "jax": pytest.mark.skipif(find_spec("jax") is None, reason="needs: jax"),
-    "numpy": [],
-}
+
+def marks(framework: str, dialect: str) -> Any:
+    """Skips a test of a framework that is not here."""
+    needed = {"torch": "torch_xla" if dialect == "neuronxcc" else "torch", "jax": "jax"}
+    module = needed.get(framework, "numpy")
+    return pytest.mark.skipif(find_spec(module) is None, reason=f"needs: {module}")
 
 
-def cases(names: Iterable[str]) -> list:
-    return [pytest.param(n, marks=installed[framework_of(n)]) for n in sorted(names)]
+def cases(names: Iterable[str], dialect: str = "neuronxcc") -> list:
+    return [pytest.param(n, marks=marks(framework_of(n), dialect)) for n in sorted(names)]
 
 
 def explained(found: Rehearsal) -> str:
@@ -76,13 +78,13 @@ def explained(found: Rehearsal) -> str:
 
 @pytest.fixture
 def runs(request, tmp_path):
-    """Rehearse one page on an instance, with the stand-in of that fixture, built when needed."""
+    """Rehearse one page on an instance in a dialect, with the stand-in for its SDK."""
 
-    def run(name: str, instance: str, sdk: str) -> None:
+    def run(name: str, instance: str, dialect: str) -> None:
+        notebook = ROOT / f"notebooks/{dialect}/{name}.ipynb"
+        sdk = sdk_of(notebook)
         with remembered([name], instance, sdk):
-            folder, forking = request.getfixturevalue(sdk), request.getfixturevalue("forking")
-            dialect = "neuronxcc" if sdk == "sdk" else "nki"
-            notebook = ROOT / f"notebooks/{dialect}/{name}.ipynb"
+            folder, forking = (request.getfixturevalue(f)(sdk) for f in ("sdks", "forkings"))
             found = rehearse(folder, notebook, instance, tmp_path, forking)
             assert found.result.right, explained(found)
             assert found.refused == (), "a device would run these, with undefined results"
@@ -98,30 +100,30 @@ def runs(request, tmp_path):
 class TestPyTorch:
     @pytest.mark.parametrize("name", cases(p for p in INF2 - SAME if framework_of(p) == "torch"))
     def test_notebook_runs(self, runs, name):
-        runs(name, "inf2", "sdk")
+        runs(name, "inf2", "neuronxcc")
 
 
 class TestOthers:
     @pytest.mark.parametrize("name", cases(p for p in INF2 - SAME if framework_of(p) != "torch"))
     def test_notebook_runs(self, runs, name):
-        runs(name, "inf2", "sdk")
+        runs(name, "inf2", "neuronxcc")
 
 
 class TestTrn2:
     # What differs on a trn2 with SDK 2.28.1: two cores in one launch, and more cores to shard over.
     @pytest.mark.parametrize("name", cases(["add_jax"]))
     def test_notebook_runs(self, runs, name):
-        runs(name, "trn2", "sdk")
+        runs(name, "trn2", "neuronxcc")
 
-    @pytest.mark.parametrize("name", cases(TRN2))
+    @pytest.mark.parametrize("name", cases(TRN2, "nki"))
     def test_notebook_in_nki_runs(self, runs, name):
-        runs(name, "trn2", "nki_sdk")
+        runs(name, "trn2", "nki")
 
 
 SOLUTIONS = """
 import importlib, sys
-if sys.argv[1] == "torch":
-    import torch_xla
+if sys.argv[1]:
+    importlib.import_module(sys.argv[1])
 from nkibook.exercises import Exercise
 wrong = []
 for page in sys.argv[2:]:
@@ -134,42 +136,43 @@ for page in sys.argv[2:]:
                 wrong.append((page, name))
 sys.exit(f"wrong: {wrong}" if wrong else 0)
 """
+FRAMEWORKS = ("torch", "jax", "numpy")
 
 
-def chosen(framework: str, pages: set[str]) -> list[str]:
-    return sorted(page for page in pages if framework_of(page) == framework)
+def solve(request: Any, instance: str, folder: Path, framework: str, dialect: str) -> None:
+    pages = sorted(p for p in on_device(dialect) if framework_of(p) == framework)
+    sdk = sdk_of(ROOT / f"notebooks/{dialect}/{pages[0]}.ipynb")
+    with remembered(pages, instance, sdk, "solutions"):
+        script = folder / "solutions.py"
+        script.write_text(SOLUTIONS)
+        device = {"neuronxcc": "torch_xla", "nki": "torch_neuronx"}[dialect]
+        stand_ins = request.getfixturevalue("sdks")
+        # Kernels in `import nki` are launched as the pages launch them: on one core.
+        changes = {"NEURON_LOGICAL_NC_CONFIG": "1"}
+        done = subprocess.run(
+            [
+                *(stand_in.python(stand_ins(sdk)), str(script)),
+                *(device if framework == "torch" else "", *pages),
+            ],
+            env=stand_in.environment(stand_ins(sdk), instance, folder) | changes,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert len(done.stdout.splitlines()) >= len(pages) > 0
+        (note,) = stand_in.read_log(folder)
+        assert note["refused"] == []
+        assert note["runtimes"] == [framework]
 
 
-def solve(sdk: Path, instance: str, folder: Path, framework: str, pages: list[str]) -> None:
-    script = folder / "solutions.py"
-    script.write_text(SOLUTIONS)
-    # Kernels in `import nki` are launched as the pages launch them: on one core.
-    changes = {"NEURON_LOGICAL_NC_CONFIG": "1"}
-    done = subprocess.run(
-        [sys.executable, str(script), framework, *pages],
-        env=stand_in.environment(sdk, instance, folder) | changes,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert len(done.stdout.splitlines()) >= len(pages) > 0
-    (note,) = stand_in.read_log(folder)
-    assert note["refused"] == []
-    assert note["runtimes"] == [framework]
-
-
-@pytest.mark.parametrize("name", [pytest.param(f, marks=m) for f, m in installed.items()])
+@pytest.mark.parametrize("name", [pytest.param(f, marks=marks(f, "neuronxcc")) for f in FRAMEWORKS])
 def test_solutions_of_exercises_are_right(request, tmp_path, name):
-    found = chosen(name, INF2)
-    with remembered(found, "inf2", "solutions"):
-        solve(request.getfixturevalue("sdk"), "inf2", tmp_path, name, found)
+    solve(request, "inf2", tmp_path, name, "neuronxcc")
 
 
-@pytest.mark.parametrize("name", [pytest.param(f, marks=m) for f, m in installed.items()])
+@pytest.mark.parametrize("name", [pytest.param(f, marks=marks(f, "nki")) for f in FRAMEWORKS])
 def test_solutions_in_nki_are_right(request, tmp_path, name):
-    found = chosen(name, TRN2)
-    with remembered(found, "trn2", "solutions"):
-        solve(request.getfixturevalue("nki_sdk"), "trn2", tmp_path, name, found)
+    solve(request, "trn2", tmp_path, name, "nki")
 
 
 def test_without_an_sdk_nothing_is_claimed_to_be_tested():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import getpass
 import json
 import re
@@ -20,12 +21,20 @@ from nkibook.instance.probes import PROBES, probes
 BEFORE = next(i for i, p in enumerate(PROBES) if p.name.endswith("before torch_xla is imported"))
 
 
-def write(path, sdk, instance, log, forking, *options):
+@pytest.fixture(scope="module")
+def write(sdks, forkings):
     """Write a report without the notebooks, which test_instance.py runs."""
+    return functools.partial(_write, sdks, forkings)
+
+
+def _write(sdks, forkings, path, sdk, instance, log, *options):
     changes = {"SECRET_TOKEN": "d41d8cd98f00b204", "FORKS_NOT": f"probe {BEFORE}"}
     done = subprocess.run(
-        [sys.executable, "-m", "nkibook.instance", "-o", str(path), "--no-notebooks", *options],
-        env=stand_in.environment(sdk, instance, log, forking) | changes,
+        [
+            *(stand_in.python(sdks(sdk)), "-m", "nkibook.instance"),
+            *("-o", str(path), "--no-notebooks", *options),
+        ],
+        env=stand_in.environment(sdks(sdk), instance, log, forkings(sdk)) | changes,
         capture_output=True,
         text=True,
     )
@@ -34,11 +43,11 @@ def write(path, sdk, instance, log, forking, *options):
 
 
 @pytest.fixture(scope="module")
-def written(sdk, forking, tmp_path_factory):
+def written(write, tmp_path_factory):
     """A report; what ran; and the log."""
     path = tmp_path_factory.mktemp("report") / "report.zip"
     log = tmp_path_factory.mktemp("log")
-    return path, write(path, sdk, "inf2", log, forking), log
+    return path, write(path, "2.28.1", "inf2", log), log
 
 
 def test_the_stand_in_behaves_as_assumed(written):
@@ -57,19 +66,26 @@ def test_the_stand_in_behaves_as_assumed(written):
         assert {name.split()[0] for name, *_ in asked} == book
 
 
-def test_the_stand_in_for_a_later_sdk_behaves_as_assumed(nki_sdk, forking, tmp_path):
-    """In NumPy: tests/kernels/test_dialect.py has the operators in each framework."""
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_the_stand_in_for_a_later_sdk_behaves_as_assumed(write, tmp_path, framework):
+    """The notebooks have JAX, and tests/kernels/test_dialect.py its operators."""
+    if framework == "torch":
+        pytest.importorskip("torch")
     path = tmp_path / "report.zip"
-    only = [word for step in ("environment", "probe", "operators") for word in ("--only", step)]
-    done = write(path, nki_sdk, "trn2", tmp_path, forking, "--framework", "numpy", *only)
+    only = ("environment", "probe", "operators", "hlo")
+    sdk = {"numpy": stand_in.JAX, "torch": stand_in.TORCH}[framework]
+    options = ["--framework", framework, *(word for step in only for word in ("--only", step))]
+    done = write(path, sdk, "trn2", tmp_path, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     found = report.read(path)
     assert found["environment"]["answer"]["dialect"] == "nki"
     rows = list(comparing.differences(found))
-    asked = [probe for _, probe in probes("nki") if probe.framework == "numpy"]
+    asked = [probe for _, probe in probes("nki") if probe.framework == framework]
     assert sum(said == "as assumed" for _, said, _ in rows) == len(asked)
     assert all(good for _, _, good in rows)
-    assert sum(what.startswith("attention, numpy") for what, *_ in rows) == 3
+    assert sum(what.startswith(f"attention, {framework}") for what, *_ in rows) == 3
+    if framework == "torch":
+        assert found["hlo: torch"]["answer"]["kernels"] == {"nki_tensor_add_kernel": 1}
 
 
 @pytest.mark.parametrize("framework", frameworks_of_device())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import subprocess
-import sys
 
 import pytest
 import stand_in
@@ -141,7 +140,7 @@ import nki, nki.isa, nki.language as nl
 from kernels.add import nki_tensor_add, nki_tensor_add_kernel as add
 
 attempt("backend", lambda: (kernels.backend, kernels.dialect))
-for name in ("neuronx-cc", "nki", "torch-neuronx", "jax-neuronx", "libneuronxla"):
+for name in ("neuronx-cc", "nki", "jax-neuronx", "libneuronxla"):
     attempt(name, lambda: version(name))
 attempt("imports", lambda: [n for n in sys.modules if n.split(".")[0] == "nkisim"])
 for name in ("func", "lnc", "signature", "cache_info", "on"):
@@ -215,9 +214,9 @@ def in_jax(on_instance):
 
 
 @pytest.fixture(scope="module")
-def on_a_later_sdk(on_instance, nki_sdk):
+def on_a_later_sdk(on_instance):
     """On an inf2, whose runtime joins no cores."""
-    return found(on_instance(NKI_SDK, "inf2", nki_sdk))
+    return found(on_instance(NKI_SDK, "inf2", stand_in.JAX))
 
 
 def test_it_is_the_sdk_to_the_book(in_numpy):
@@ -261,7 +260,7 @@ def test_cores_together_need_trn2(in_numpy, on_instance):
 
 def test_a_later_sdk_is_one_to_the_book(on_a_later_sdk):
     assert on_a_later_sdk["backend"] == "('neuronxcc', 'nki')"
-    versions = {name: version for name, version, _ in stand_in.SDKS["2.33.1"]}
+    versions = {name: version for name, version, _ in stand_in.SDKS[stand_in.JAX]}
     assert versions["nki"] == "0.7.0"
     assert {name: on_a_later_sdk[name] for name in versions} == versions
     assert on_a_later_sdk["imports"] == "[]"
@@ -274,14 +273,14 @@ def test_what_is_not_in_nki_is_absent(on_a_later_sdk):
     assert on_a_later_sdk["target"].startswith("ParameterError")
 
 
-def test_a_launch_is_on_as_many_cores_as_the_runtime_joins(on_a_later_sdk, on_instance, nki_sdk):
+def test_a_launch_is_on_as_many_cores_as_the_runtime_joins(on_a_later_sdk, on_instance):
     assert on_a_later_sdk["operator"] == on_a_later_sdk["on 1"] == "30.0"
     assert on_a_later_sdk["no number"] == "30.0"
     assert on_a_later_sdk["on 2"].startswith("RuntimeError")
     assert "Error" in on_a_later_sdk["a grid"]
     assert on_a_later_sdk["simulate two"].startswith("CompilerError")
     assert on_a_later_sdk["devices"] == "2"
-    on_trn2 = found(on_instance(NKI_SDK, "trn2", nki_sdk))
+    on_trn2 = found(on_instance(NKI_SDK, "trn2", stand_in.JAX))
     assert on_trn2["operator"] == on_trn2["on 2"] == on_trn2["simulate two"] == "30.0"
     assert on_trn2["on 1"].startswith("RuntimeError")
     assert on_trn2["no number"].startswith("RuntimeError")
@@ -339,11 +338,12 @@ def test_a_process_has_one_runtime(in_torch, in_jax):
         assert all(part in result for part in said)
 
 
-def test_a_forked_process_is_like_one_that_started(sdk, forking, tmp_path):
+def test_a_forked_process_is_like_one_that_started(sdks, forkings, tmp_path):
+    sdk, forking = sdks("2.28.1"), forkings("2.28.1")
     for arguments in (["environment"], ["nonsense"]):
         started, forked = (
             subprocess.run(
-                [sys.executable, "-m", "nkibook.instance.step", *arguments],
+                [stand_in.python(sdk), "-m", "nkibook.instance.step", *arguments],
                 env=stand_in.environment(sdk, "trn2", forking=socket) | {"NEURON_CC_FLAGS": "-O1"},
                 cwd=tmp_path,
                 capture_output=True,

@@ -20,9 +20,13 @@ Numbers in brackets are the sources:
     nki/migration/index.rst: a kernel in `neuronxcc.nki` is a compile error from SDK 2.30 on.
 [9] nki-samples issue 134, a third party's inf2.xlarge with SDK 2.32: `neuronxcc.nki` still imports,
     and what `neuronxcc.nki.baremetal` runs ends without an error, with zeros in every element.
-[10] AWS Neuron documentation of SDK 2.32, nki/api/nki/__init__.py: a launch `kernel[lnc]` must be
-    on as many cores as NEURON_LOGICAL_NC_CONFIG says, else there is a runtime error; 2 is the
-    default on Trainium2 (about-neuron/arch/neuron-features/logical-neuroncore-config.rst).
+[10] AWS Neuron documentation of SDK 2.33, compiler/error-codes/EVRF066.rst: the kernel and the
+    compiler must agree on the cores of a logical core; a kernel's are 1, or those of `kernel[n]`,
+    and the compiler's are those of NEURON_LOGICAL_NC_CONFIG, by default 2 on Trainium2.
+[11] AWS's torch_neuronx (nki_hop.py and nki_op_impl.py of its beta): `nki_op(name, fn,
+    mutates_args)` and `wrap_nki`; all tensors of a kernel must be on the device, "NKI kernel
+    execution failed: ...".
+[12] a third party, of torch-neuronx 2.11: `wrap_nki(kernel[2])` is launched on one core.
 """
 
 from __future__ import annotations
@@ -50,6 +54,8 @@ _DOCUMENTED = {
 
 # The stand-in for SDK 2.30 or later has a package `nki`, and takes no kernel of the older dialect.
 HAS_NKI = Path(__file__).with_name("nki").is_dir()
+# In its environment for PyTorch that has a `neuron` device, which rehearsal_neuron.py makes.
+HAS_NEURON = HAS_NKI and Path(__file__).with_name("torch_neuronx").is_dir()
 
 
 def joined() -> int:
@@ -156,6 +162,9 @@ def _initialised() -> list[str]:
     torch_xla = sys.modules.get("torch_xla")
     if torch_xla is not None and torch_xla._XLAC._xla_runtime_is_initialized():
         found.append("torch")
+    neuron = sys.modules.get("rehearsal_neuron")
+    if neuron is not None and neuron.used():
+        found.append("torch")
     return found
 
 
@@ -168,6 +177,16 @@ def _write_down(runtime=None, refused=None) -> None:
     if refused:
         _state["refused"].append(refused)
     _save()
+
+
+def count_launch() -> None:
+    """A kernel runs."""
+    _state["launches"] += 1
+
+
+def count_program(runtime: str) -> None:
+    """A runtime compiles a program."""
+    _state["programs"][runtime] = _state["programs"].get(runtime, 0) + 1
 
 
 def _save(*_) -> None:
@@ -207,7 +226,7 @@ def _count_jax_programs() -> None:
 
     def listen(event: str, duration: float, **_) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
-            _state["programs"]["jax"] = _state["programs"].get("jax", 0) + 1
+            count_program("jax")
 
     jax.monitoring.register_event_duration_secs_listener(listen)
 
@@ -272,9 +291,9 @@ class Kernel:
         if runtime != "simulation":
             self._check_launch()
             claim(runtime)
-        _state["launches"] += 1
+        count_launch()
         if runtime == "numpy":
-            _state["programs"]["numpy"] = _state["programs"].get("numpy", 0) + 1
+            count_program("numpy")
         if runtime == "torch":
             from rehearsal_torch import launch
 
@@ -300,12 +319,16 @@ class NkiKernel(Kernel):
     __slots__ = ()
 
     def _check_launch(self):
-        cores = inner(self).grid.size
-        if cores != joined():
-            raise RuntimeError(
-                f"{self.__name__} is compiled for {cores} cores, and the runtime joins "
-                f"{joined()} in a logical NeuronCore"  # [10]
-            )
+        check_cores(self.__name__, inner(self).grid.size)
+
+
+def check_cores(name: str, cores: int) -> None:
+    """Refuse a kernel of `import nki` on other cores than the compiler's [10]."""
+    if cores != joined():
+        raise RuntimeError(
+            f"NCC_EVRF066: NKI kernel '{name}' is configured with LNC={cores}, but neuronx-cc is "
+            f"using LNC={joined()}."
+        )
 
 
 def _cores(entry) -> int:
@@ -347,6 +370,8 @@ def check_arguments(mode: str, args, kwargs) -> str:
         return found
     if numpy:
         raise TypeError(f"NumPy arrays among the tensors of {found}")  # [1]
+    if found == "torch" and HAS_NKI:  # with the device, rehearsal_neuron.py takes them
+        raise RuntimeError("NKI kernel execution failed: a tensor on the CPU")  # [11]
     if found == "torch":
         if "torch_xla" not in sys.modules:
             raise KeyError("torch_neuronx")  # [4]
