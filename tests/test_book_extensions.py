@@ -12,6 +12,9 @@ import pages
 import pytest
 import reference_neuronxcc
 import reference_nki
+import text_outputs
+from bs4 import BeautifulSoup
+from docutils import nodes, utils
 from reading_paths import following
 
 import notebooks
@@ -229,3 +232,34 @@ def test_a_notebook_leads_to_the_site_where_that_has_an_address(tmp_path: Path) 
     assert "in Colab](https://colab.research.google.com/github/someone/" in opening
     wheel = "https://book.example/nki_book-1.0-py3-none-any.whl"
     assert f'%pip install --quiet "nki-book[notebook] @ {wheel}"' in setup
+
+
+PRINTED = """\
+nl.mean: axis=0 of 'x' (float32[100, 64] in SBUF)
+  rule: an engine reduces the last free axes, in a row, and never axis 0,
+        which lies across partitions; of this tile: [1]
+  fix:  transpose it
+
+line    busy
+7      12.25
+12      3.50"""
+
+
+def test_what_was_broken_for_the_page_is_one_item_for_a_phone() -> None:
+    lines = PRINTED.split("\n")
+    found = text_outputs.items(PRINTED)
+    assert [line for item in found for line in item] == lines
+    assert [len(item) for item in found] == [1, 2, 1, 1, 1, 1, 1]
+    assert text_outputs.in_columns("\n".join(lines[-3:]))
+    assert not text_outputs.in_columns("\n".join(lines[:3]))
+
+
+def test_items_leave_a_text_as_it_was() -> None:
+    block = nodes.literal_block(PRINTED, PRINTED, classes=["output", "stream"])
+    page = utils.new_document("a page")
+    page += block
+    text_outputs.replace(object(), page)
+    html = page.astext()
+    assert "columns" in html.split(">")[0]
+    assert "--hang:8ch" in html  # what wraps of a rule begins below its first word
+    assert BeautifulSoup(html, "html.parser").get_text() == f"{PRINTED}\n"

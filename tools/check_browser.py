@@ -3,7 +3,8 @@
     python tools/check_browser.py [PAGE ...]      default: every page of _build/html
 
 On a desktop and on a phone: nothing is logged as an error or asked of the network, nothing is
-wider than the screen, no text is smaller than 9 pixels. Then each choice among pictures shows
+wider than the screen, no text is smaller than 9 pixels. On a phone no table or printed text scrolls
+sideways: only code and graphs do. Then each choice among pictures shows
 another one when it is clicked, what moves does when Play is pressed, the search finds what readers
 look for, a page has its text and its pictures with scripts switched off, and a chosen dialect of
 NKI hides the other on every page. Prints one line a
@@ -55,6 +56,13 @@ SMALL_TEXT = """
   return found;
 })()
 """.replace("SMALLEST", str(SMALLEST))
+
+# Tables and texts of outputs that are wider than their place.
+SIDEWAYS = """
+[...document.querySelectorAll('article table, .cell_output pre')]
+  .filter(e => e.getClientRects().length && e.scrollWidth > e.clientWidth + 1)
+  .map(e => `<${e.localName}> of ${e.scrollWidth} pixels: ${e.textContent.trim().slice(0, 40)}`)
+"""
 
 # Clicks every button of every choice; returns those that show no panel of their own.
 CHOICES = """
@@ -132,6 +140,8 @@ def check_page(browser: Browser, page: Path) -> Iterator[str]:
         browser.open(page.as_uri(), width, height, "light")
         for problem in [*browser.evaluate(OVERFLOW), *browser.complaints()]:
             yield f"{width}px: {problem}"
+        for sideways in browser.evaluate(SIDEWAYS) if width < 720 else ():
+            yield f"{width}px: scrolls sideways: {sideways}"
         for text in browser.evaluate(SMALL_TEXT)[:3]:
             yield f"{width}px: smaller than {SMALLEST} pixels: {text}"
     yield from browser.evaluate(CHOICES)
