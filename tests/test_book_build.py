@@ -16,6 +16,7 @@ import pages
 import pytest
 
 import results
+from nkibook import doctor
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPILING = "notebooks/giou_cpp"
@@ -187,7 +188,9 @@ def test_what_remains_is_guessed_from_what_is_done() -> None:
 
 def test_what_a_page_needs_is_read_from_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     both = [needs.TORCH, needs.TORCH_XLA, needs.JAX]
-    assert [need for need in both if need in needs.of("notebooks/add_torch", "nki")] == both
+    assert [need for need in both if need in needs.of("notebooks/add_torch", "neuronxcc")] == both
+    in_nki = needs.of("notebooks/add_torch", "nki")
+    assert in_nki == (needs.TORCH, needs.TORCH_NEURON)
     assert needs.of("notebooks/add_jax", "nki") == (needs.JAX,)
     assert needs.COMPILER in needs.of(COMPILING, "neuronxcc")
     assert needs.of("book/first_kernel", "nki") == (needs.SIMULATOR,)
@@ -203,6 +206,9 @@ def test_what_a_page_needs_is_read_from_its_cells(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(needs.kernels, "backend", "neuronxcc")  # on a device
     monkeypatch.setattr(needs.kernels, "dialect", "nki")
     monkeypatch.setattr(needs, "find_spec", lambda name: True)
+    monkeypatch.setattr(doctor, "_version", {"torch": "2.14.0"}.get)
+    assert needs.missing("notebooks/add_torch", "nki") == needs.TORCH_NEURON
+    monkeypatch.setattr(doctor, "_version", lambda name: "2.14.0")
     assert needs.missing("notebooks/add_torch", "nki") == ""
     assert needs.missing("notebooks/add_torch", "neuronxcc") == "SDK for neuronxcc.nki"
     assert needs.missing("notebooks/tuning", "nki") == needs.SIMULATOR
