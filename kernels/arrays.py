@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 Framework = Literal["numpy", "torch", "jax"]
 FRAMEWORKS: tuple[Framework, ...] = ("numpy", "torch", "jax")
 
-_MAKES_TORCH_DEVICE = {"neuronxcc": "torch_xla", "nki": "torch_neuronx"}
+MAKES_TORCH_DEVICE = {"neuronxcc": "torch_xla", "nki": "torch_neuronx"}
+"""The package that gives PyTorch its device (:func:`torch_device`), by dialect."""
 
 # Relative and absolute tolerance: of float32 as a kernel needs it that adds in another order than
 # NumPy, of the others as in torch.testing.assert_close (float8: half a step).
@@ -94,7 +95,7 @@ def torch_device() -> torch.device:
 
 def frameworks_of_device() -> tuple[Framework, ...]:
     """NumPy, and those frameworks that are installed with what takes them to a device."""
-    needs = {"torch": ("torch", _MAKES_TORCH_DEVICE[kernels.dialect]), "jax": ("jax",)}
+    needs = {"torch": ("torch", MAKES_TORCH_DEVICE[kernels.dialect]), "jax": ("jax",)}
     return tuple(f for f in FRAMEWORKS if all(map(find_spec, needs.get(f, ()))))
 
 

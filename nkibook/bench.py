@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 import kernels
+from kernels.arrays import MAKES_TORCH_DEVICE
 from kernels.logical_core import instance_type
 from nkibook.options import output_file, positive
 from nkibook.records import (
@@ -176,7 +177,7 @@ def describe_machine() -> str:
 def describe_versions() -> dict[str, str]:
     """Return the version of Python, of the NKI backend, and of each framework in use."""
     versions = {"Python": platform.python_version(), kernels.backend: kernels.backend_version}
-    for name in ("numpy", "torch", "torch_xla", "torch_neuronx", "jax"):
+    for name in ("numpy", "torch", MAKES_TORCH_DEVICE[kernels.dialect], "jax"):
         version = getattr(sys.modules.get(name), "__version__", None)
         if version is not None:
             versions[name] = str(version)
