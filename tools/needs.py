@@ -24,6 +24,7 @@ TORCH = "PyTorch"
 TORCH_NEURON = "PyTorch's neuron device"  # PyTorch 2.13, or an older one and a C++ compiler
 TORCH_XLA = "torch_xla"  # has wheels for Linux on x86_64 only
 JAX = "JAX"
+TRANSFORMERS = "transformers"  # an extra of its own
 SIMULATOR = "simulator"
 
 USES = {
@@ -32,6 +33,7 @@ USES = {
     TORCH_NEURON: re.compile(r"(?:import|from) torch_neuronx"),
     TORCH_XLA: re.compile(r"torch_hlo\(|import torch_xla|from torch_xla"),
     JAX: re.compile(r"jax_hlo\(|^\s*(?:import|from) jax\b", re.MULTILINE),
+    TRANSFORMERS: re.compile(r"^\s*(?:import|from) transformers\b", re.MULTILINE),
 }
 
 ABOUT_THE_SIMULATOR = (
@@ -57,7 +59,7 @@ def of(page: str, dialect: str, root: Path = ROOT) -> tuple[str, ...]:
 
 
 def _there(need: str) -> bool:
-    modules = {TORCH: "torch", TORCH_XLA: "torch_xla", JAX: "jax"}
+    modules = {TORCH: "torch", TORCH_XLA: "torch_xla", JAX: "jax", TRANSFORMERS: "transformers"}
     if need in modules:
         return find_spec(modules[need]) is not None
     if need == COMPILER:

@@ -139,7 +139,11 @@ def requirement(page: str, dialect: str, root: Path = ROOT) -> str:
     While the site has no address, the wheel is to lie beside the notebook.
     """
     code = "\n".join(cell.source for cell in pages.code(page, dialect, root))
-    uses = {"torch": r"\btorch\b|torch_hlo", "jax": r"\bjax\b|jax_hlo"}
+    uses = {
+        "torch": r"\btorch\b|torch_hlo",
+        "jax": r"\bjax\b|jax_hlo",
+        "transformers": r"(?:import|from) transformers\b",
+    }
     extras = [name for name, used in uses.items() if re.search(used, code)]
     wheel = pages.wheel(root)
     wanted = f"[{','.join(['notebook', *extras])}]"
