@@ -14,18 +14,19 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import logging
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
 
 from nkisim.runtime.absent import Absent
 
-# Package -> a file or folder that the real one has and a placeholder has not.
+# Package -> files or folders of which the real one has one, and a placeholder none.
 _EVIDENCE = {
-    "neuronxcc": "nki",
-    "nki": "isa",
-    "torch_neuronx": "xla_impl",
-    "jax_neuronx": "core",
+    "neuronxcc": ("nki",),
+    "nki": ("isa",),
+    "torch_neuronx": ("xla_impl", "nki_hop"),  # for PyTorch/XLA, and for PyTorch's neuron device
+    "jax_neuronx": ("core",),
 }
 _SURFACE = "nkisim.frontends.neuronxcc.nki"
 _STAND_INS = "nkisim.frontends.neuronxcc.shims"
@@ -81,7 +82,7 @@ def sdk_installed(package: str = "neuronxcc") -> bool:
             continue
         evidence = _EVIDENCE[package]
         return any(
-            path.stem == evidence
+            path.stem in evidence
             for folder in spec.submodule_search_locations or ()
             if Path(folder).is_dir()
             for path in Path(folder).iterdir()
@@ -93,7 +94,8 @@ def install(in_place_of_sdk: bool = False) -> bool:
     """Make the NKI packages importable if the SDK does not provide them.
 
     Args:
-        in_place_of_sdk: do so even where the SDK is installed, if nothing imported it yet.
+        in_place_of_sdk: do so even where the SDK is installed, if nothing imported it yet. PyTorch,
+            unless it is imported before, then leaves the SDK's device to the simulator.
 
     Returns:
         True when `neuronxcc.nki` is now this simulator, False when the SDK is installed and is
@@ -101,6 +103,8 @@ def install(in_place_of_sdk: bool = False) -> bool:
     """
     if sdk_installed("neuronxcc") and not in_place_of_sdk:
         return False
+    if in_place_of_sdk:  # else `import torch` imports the SDK's torch_neuronx
+        os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     for package in _EVIDENCE:
         if package != "neuronxcc" and sdk_installed(package):
             continue
@@ -126,7 +130,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return None
         if name == "neuronxcc" or name in _NKI:
             return importlib.machinery.ModuleSpec(name, self, is_package=name.count(".") < 2)
-        if name in _SHIMS and not sdk_installed(name.partition(".")[0]):
+        package = name.partition(".")[0]
+        if name in _SHIMS and (self.in_place_of_sdk or not sdk_installed(package)):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None
 

@@ -311,6 +311,15 @@ def test_a_kernel_takes_tensors_of_the_device():
         scaled(x.requires_grad_(), gains)
 
 
+def test_a_kernel_does_not_read_the_memory_of_another_neuron_device(monkeypatch):
+    from nkisim.runtime import frameworks
+
+    x, gains = there(X, GAINS)
+    monkeypatch.setattr(frameworks, "takes", frameworks._no_device)
+    with pytest.raises(ValueError, match=r"the SDK's neuron device.*AUTOLOAD=0"):
+        scaled(x, gains)
+
+
 def test_a_kernel_gives_shapes_of_tensors_without_values():
     from torch._subclasses.fake_tensor import FakeTensorMode
 

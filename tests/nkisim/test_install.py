@@ -54,6 +54,23 @@ def test_a_real_sdk_is_left_alone(run_python, sdk):
     assert done.stdout == "ok\n"
 
 
+@pytest.mark.parametrize("evidence", ["xla_impl", "nki_hop"])
+def test_the_torch_neuronx_of_an_sdk_is_left_alone_unless_it_is_asked_for(
+    run_python, tmp_path, evidence
+):
+    """That of SDK 2.33 has no xla_impl; its neuronx-cc may have no neuronxcc.nki."""
+    files = {"torch_neuronx/__init__.py": "SOURCE = 'SDK'\n", f"torch_neuronx/{evidence}.py": ""}
+    code = """
+        import os, nkisim
+        nkisim.install(in_place_of_sdk={asked})
+        import torch_neuronx
+        print(hasattr(torch_neuronx, "SOURCE"), os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD"))
+        """
+    path = (write(tmp_path, files),)
+    assert run_python(code.format(asked=False), path=path).stdout == "True None\n"
+    assert run_python(code.format(asked=True), path=path).stdout == "False 0\n"
+
+
 STAND_IN = """
     import sys
     {before}

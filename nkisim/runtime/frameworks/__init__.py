@@ -55,6 +55,11 @@ record: Callable[..., Any] = _no_device
 numbered: Callable[[Any], tuple[int, tuple[int, ...]]] = _no_device
 
 
+def has_device() -> bool:
+    """Whether PyTorch's `neuron` device is the simulator's."""
+    return takes is not _no_device
+
+
 class Launch:
     """A kernel with brackets, ``kernel[2]``, in the code that Dynamo reads.
 

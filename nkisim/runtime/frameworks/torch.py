@@ -238,6 +238,12 @@ def _common_device(name: str, tensors: Sequence[torch.Tensor]) -> torch.device:
             "PyTorch reaches as neuron or XLA devices, or here in a CPU simulator. Use x.cpu(), "
             "x.to('neuron') after import torch_neuronx, or x.to(torch_xla.device())."
         )
+    if device.type == "neuron" and not frameworks.has_device():
+        raise ValueError(
+            f"kernel `{name}` runs in the simulator, and got tensors on the SDK's neuron device. "
+            "Import nkisim (or set NKI_BACKEND=nkisim and import kernels) before PyTorch, with "
+            "TORCH_DEVICE_BACKEND_AUTOLOAD=0, or use x.cpu()."
+        )
     return device
 
 
