@@ -79,7 +79,9 @@ def _compile(text: str, proto: bytes, labels: dict[int, str]) -> tuple[str, str,
         optimized, order = compiled_torch.optimized(proto, shapes)
     except compiled_torch.NotCompiled as error:
         raise HloUnavailable(f"XLA did not compile the module: {error}") from error
-    return optimized, "cpu", {n: labels[old] for n, old in enumerate(order) if old in labels}
+    numbers = {old: number for number, old in enumerate(order)}
+    found = {numbers[old]: name for old, name in labels.items() if old in numbers}
+    return optimized, "cpu", found
 
 
 class _Copies:
@@ -126,9 +128,11 @@ class _Copies:
         self.names[self.xla._xla_get_tensor_id(tensor)] = name
 
     def parameter_labels(self, results: list[Any]) -> dict[int, str]:
+        """The names of the parameters that are arguments, in the order of the arguments."""
         # torch_xla numbers the parameters in the order of this list.
         ids, _ = self.xla._get_tensors_xla_device_data_node(results)
-        return {number: self.names[i] for number, i in enumerate(ids) if i in self.names}
+        numbers = {i: number for number, i in enumerate(ids)}
+        return {numbers[i]: name for i, name in self.names.items() if i in numbers}
 
 
 def _import() -> tuple[Any, Any]:

@@ -47,7 +47,8 @@ class HloModule:
     ) -> None:
         """Wraps a module's text; `torch_hlo` and `jax_hlo` call this.
 
-        `labels` names the entry's parameters by number (by default, from the metadata).
+        `labels` names the entry's parameters by number (by default, from the metadata), in the
+        order of the function's arguments.
         `before` is the module this one was optimised from. `after` compiles, and returns the
         optimised text, the name of the XLA backend, and `labels` for it.
         """
@@ -68,8 +69,8 @@ class HloModule:
         """The module's text: XLA's own, or with `short=True` one to read line by line.
 
         The short text is the same in every run. It has no metadata, source paths or layouts,
-        names are numbered anew, long strings are cut, and a comment gives what a parameter of the
-        entry computation is called in the function.
+        names are numbered anew, and long strings are cut. The parameters of the entry computation
+        are in the order of the function's arguments, with a comment that names the argument.
         """
         if not short:
             return self._text
@@ -77,7 +78,7 @@ class HloModule:
 
     def short_lines(self) -> list[tuple[str, Instruction | None]]:
         """The lines of the short text, each with its (shortened) instruction, or None."""
-        return list(shorten.lines(self._short, self.labels))
+        return list(shorten.lines(self._short, self._short_labels))
 
     @property
     def stablehlo(self) -> str:
@@ -127,7 +128,12 @@ class HloModule:
 
     @functools.cached_property
     def _short(self) -> ParsedModule:
-        return shorten.shorten(self.parsed)
+        return shorten.shorten(self.parsed, list(self.labels))
+
+    @property
+    def _short_labels(self) -> dict[int, str]:
+        """What the parameters are called, by their numbers in the short module."""
+        return dict(enumerate(self.labels.values()))
 
     @functools.cached_property
     def _short_names(self) -> dict[tuple[str, str], str]:
@@ -219,7 +225,7 @@ class HloModule:
             raise KeyError(f"no computation {name!r} in module {self.name!r}; it has {names}")
         index = names.index(name)
         full, short = self.computations[index], self._short.computations[index]
-        labels = self.labels if full.is_entry else {}
+        labels = self._short_labels if full.is_entry else {}
         kernels = {
             self._short_names[c.computation, c.name]: c.kernel_name
             for c in self.custom_calls

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from nkibook.hlo.parse import (
     CALLING_ATTRIBUTES,
@@ -47,13 +47,17 @@ _KEPT_OF_STRING = 12
 _LONG_LITERAL = 48
 
 
-def shorten(module: ParsedModule) -> ParsedModule:
+def shorten(module: ParsedModule, arguments: Sequence[int] = ()) -> ParsedModule:
     """The module with short names and without boilerplate.
 
     Instruction names are unique within their computation, computation names within the module.
+    `arguments` are numbers of the entry's parameters, which become its first, in this order.
     """
     names = _renumber(c.name for c in module.computations)
-    computations = tuple(_computation(c, names) for c in module.computations)
+    computations = tuple(
+        _computation(_in_order(c, arguments) if c.is_entry else c, names)
+        for c in module.computations
+    )
     return ParsedModule(_ID.sub("", module.name), computations)
 
 
@@ -114,6 +118,26 @@ def _computation(computation: Computation, computations: Mapping[str, str]) -> C
         for instruction in computation.instructions
     )
     return Computation(computations[computation.name], instructions, computation.is_entry)
+
+
+def _in_order(entry: Computation, arguments: Sequence[int]) -> Computation:
+    """The entry with its parameters numbered anew, and with the numbers in their names."""
+    rest = [n for n in range(len(entry.parameters)) if n not in arguments]
+    new = {str(old): str(number) for number, old in enumerate([*arguments, *rest])}
+    names = {
+        p.name: re.sub(rf"(?<!\d){p.literal}(?=\.|$)", new[p.literal], p.name, count=1)
+        for p in entry.parameters
+    }
+    instructions = tuple(
+        dataclasses.replace(
+            instruction,
+            name=names.get(instruction.name, instruction.name),
+            operands=tuple(names.get(operand, operand) for operand in instruction.operands),
+            literal=new[instruction.literal] if instruction.name in names else instruction.literal,
+        )
+        for instruction in entry.instructions
+    )
+    return Computation(entry.name, instructions, entry.is_entry)
 
 
 def _renumber(names: Iterable[str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import os
+import re
 
 import pytest
 
@@ -72,7 +73,13 @@ def test_parameters_carry_the_names_of_the_arguments():
     tensors = [torch.rand(shape) for shape in shapes.values()]
     hlo = torch_hlo(fn, *tensors[:3], {"s": tensors[3]})
     assert dims(hlo) == shapes
-    assert "/*weight*/" in hlo.text(short=True)
+    # torch_xla numbers them as it meets them; the text to read has them in the arguments' order.
+    read = re.findall(r"parameter\((\d)\) /\*(.*?)\*/", hlo.text(short=True))
+    assert [name for _, name in sorted(read)] == list(shapes)
+    assert list(hlo.labels) != sorted(hlo.labels)
+    assert "ENTRY IrToHlo (p0: f32[2,3], p1: f32[5,3], p2: f32[5], p3: f32[2,1])" in hlo.text(
+        short=True
+    )
 
 
 def test_same_tensor_twice_is_one_parameter_and_namedtuples_survive():
