@@ -174,6 +174,23 @@ NEURON = (
         "torch.int64",
     ),
     _of_neuron(
+        "a kernel that moves a neuron tensor of int64",
+        _NEURON
+        + """
+import nki.isa as nisa
+
+@nki.jit
+def moved(source):
+    out = nl.ndarray(source.shape, dtype=source.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=source)
+    return out
+
+y = torch.tensor([[1 << 40]]).to("neuron")
+result = moved[grid](y).dtype, moved[grid](y).item()
+""",
+        f"(torch.int64, {1 << 40})",
+    ),
+    _of_neuron(
         "a kernel's result on tensors that require a gradient does not",
         _NEURON + "result = add[grid](x.requires_grad_(), x).requires_grad",
         "False",

@@ -128,6 +128,7 @@ class Dialect:
             of PyTorch or JAX.
         as_stored: an array among the arguments as the instruction stream has it; None for itself.
         environment: what variables of the environment say that a trace follows.
+        wide: names of the types with 64 bits that a kernel's arguments may have.
     """
 
     name: str
@@ -140,3 +141,4 @@ class Dialect:
     check_in_graph: Callable[[str, Grid, Machine], None] = _anything
     as_stored: Callable[[Any], Any] | None = None
     environment: Callable[[], Hashable] = _nothing
+    wide: tuple[str, ...] = ()

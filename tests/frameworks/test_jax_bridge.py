@@ -242,6 +242,33 @@ def test_64_bit_types_are_refused():
         sum_and_difference((X, np.ones((3, 4), np.int64)))
 
 
+@pytest.mark.parametrize("wide", [False, True], ids=["x64 off", "x64 on"])
+def test_integers_of_64_bits_in_import_nki(wide):
+    """JAX has them when jax_enable_x64 is on; off, it makes int32 of them."""
+    import nki
+    import nki.isa as nisa
+    import nki.language as nl
+
+    @nki.jit
+    def chosen_row(x, place):
+        out = nl.ndarray((1, x.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
+        row = nisa.scalar_load(place)
+        pattern = [[x.shape[1], 1], [1, x.shape[1]]]
+        nisa.dma_copy(dst=out, src=x.ap(pattern, scalar_offset=row, indirect_dim=0))
+        return out
+
+    jax.config.update("jax_enable_x64", wide)
+    try:
+        x, place = jnp.arange(10).reshape(5, 2) << 20, jnp.array([[3]])
+        assert x.dtype == (jnp.int64 if wide else jnp.int32)
+        for run in (chosen_row, jax.jit(chosen_row)):
+            found = run(x, place)
+            assert found.dtype == x.dtype
+            assert np.array_equal(found, x[3:4])
+    finally:
+        jax.config.update("jax_enable_x64", False)
+
+
 def test_torch_and_jax_together_are_refused():
     torch = pytest.importorskip("torch")
     with pytest.raises(TypeError, match="both PyTorch tensors and JAX arrays"):

@@ -311,6 +311,29 @@ def test_a_kernel_takes_tensors_of_the_device():
         scaled(x.requires_grad_(), gains)
 
 
+@nki.jit
+def chosen_row(x, place):
+    out = nl.ndarray((1, x.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
+    row = nisa.scalar_load(place)
+    pattern = [[x.shape[1], 1], [1, x.shape[1]]]
+    nisa.dma_copy(dst=out, src=x.ap(pattern, scalar_offset=row, indirect_dim=0))
+    return out
+
+
+@pytest.mark.parametrize("where", ["cpu", "neuron"])
+def test_a_kernel_takes_the_integers_that_pytorch_makes(where, graphs):
+    """int64, from which `import nki` loads scalars, in HBM."""
+    x, place = X.to(where), torch.tensor([[2]]).to(where)
+    assert torch.equal(chosen_row(x, place).cpu(), X[2:3])
+    wide = torch.arange(10, device=where).view(5, 2) << 40
+    copied = chosen_row(wide, place)
+    assert copied.dtype is torch.int64
+    assert torch.equal(copied.cpu(), wide[2:3].cpu())
+    if where == "neuron":
+        run = torch.compile(chosen_row, backend="neuron", fullgraph=True)
+        assert torch.equal(run(x, place).cpu(), X[2:3])
+
+
 def test_a_kernel_does_not_read_the_memory_of_another_neuron_device(monkeypatch):
     from nkisim.runtime import frameworks
 

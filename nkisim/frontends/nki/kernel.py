@@ -16,7 +16,7 @@ from nkisim.frontends.dialect import Call, Dialect, Traced
 from nkisim.frontends.nki import releases
 from nkisim.frontends.nki.calls import explain
 from nkisim.frontends.nki.configuration import Config
-from nkisim.frontends.nki.dtypes import PACKED, packed_numpy, type_of
+from nkisim.frontends.nki.dtypes import PACKED, WIDE, packed_numpy, type_of
 from nkisim.frontends.nki.python_subset import warn_of_python
 from nkisim.frontends.nki.registers import RunTimeInteger
 from nkisim.frontends.nki.session import Session
@@ -330,4 +330,5 @@ NKI = Dialect(
     check_in_graph=_check_in_graph,
     as_stored=_as_stored,
     environment=_environment,
+    wide=WIDE,
 )

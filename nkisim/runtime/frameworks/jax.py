@@ -45,7 +45,9 @@ class JaxKernel(FrameworkKernel):
         return t.shape, t.dtype
 
     def translate_to_neuron_dtype(self, _dtype: Any) -> np.dtype:
-        """Raises nkisim.errors.DTypeError for a dtype that NKI does not have."""
+        """Raises nkisim.errors.DTypeError for a dtype that the kernel's dialect does not have."""
+        if np.dtype(_dtype).name in self.kernel.dialect.wide:
+            return np.dtype(_dtype)
         return dtypes.as_dtype(_dtype, f"kernel `{self.func_name}` got a tensor whose dtype")
 
 

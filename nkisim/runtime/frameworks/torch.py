@@ -43,7 +43,11 @@ _NEURON_DTYPES: dict[torch.dtype, np.dtype] = {
     torch.bfloat16: np.dtype(ml_dtypes.bfloat16),
     torch.float8_e5m2: np.dtype(ml_dtypes.float8_e5m2),
 }
-_TORCH_DTYPES = {neuron: dtype for dtype, neuron in _NEURON_DTYPES.items()}
+_WIDE: dict[torch.dtype, np.dtype] = {  # of some dialects
+    torch.int64: np.dtype(np.int64),
+    torch.uint64: np.dtype(np.uint64),
+}
+_TORCH_DTYPES = {neuron: dtype for dtype, neuron in (_NEURON_DTYPES | _WIDE).items()}
 
 # What tensor.numpy() cannot convert travels as integers of the same size.
 _BITS = {torch.bfloat16: torch.int16, torch.float8_e5m2: torch.uint8}
@@ -70,7 +74,10 @@ class TorchKernel(FrameworkKernel):
         return tuple(int(size) for size in t.shape), t.dtype
 
     def translate_to_neuron_dtype(self, _dtype: torch.dtype) -> np.dtype:
-        """Raises TypeError for a dtype that NKI does not have."""
+        """Raises TypeError for a dtype that the kernel's dialect does not have."""
+        wide = _WIDE.get(_dtype)
+        if wide is not None and wide.name in self.kernel.dialect.wide:
+            return wide
         try:
             return _NEURON_DTYPES[_dtype]
         except KeyError:
