@@ -41,8 +41,8 @@ class NoDeviceError(RuntimeError):
 
 NO_BENCHMARK = (
     "`import nki` has no nki.benchmark, so a program cannot read the device time of its launches. "
-    "`python -m nkibook.instance.step calls jax` times whole calls; nrtpy and neuron-explorer time "
-    'a compiled kernel: see the page "Set up".'
+    "`python -m nkibook.instance.step calls torch` (or jax) times whole calls; nrtpy and "
+    'neuron-explorer time a compiled kernel: see the page "Set up".'
 )
 
 
