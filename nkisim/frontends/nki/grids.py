@@ -27,18 +27,20 @@ class _Axis(NamedTuple):
     Attributes:
         start, size: the elements that are selected.
         tile: elements of a tile; 0 of an axis in front of the tiles, which is walked one by one.
-        step: elements that a step of the coordinate is; 0 where an integer has consumed it.
+        step: elements that a step of the coordinate is: a tile, or the tiles of a block.
+        open: whether it has a coordinate: no integer has selected one.
     """
 
     start: int
     size: int
     tile: int
     step: int
+    open: bool = True
 
     @property
     def count(self) -> int:
         """Coordinates, with one for what is left at the end."""
-        return -(-self.size // self.step) if self.step else 1
+        return -(-self.size // self.step)
 
 
 class NkiGrid:
@@ -68,11 +70,11 @@ class NkiGrid:
 
     @property
     def shape(self) -> Ints:
-        return tuple(a.count for a in self._axes if a.step)
+        return tuple(a.count for a in self._axes if a.open)
 
     @property
     def element_shape(self) -> Ints:
-        return tuple(a.size for a in self._axes if a.tile or a.step)
+        return tuple(a.size for a in self._axes if a.tile or a.open)
 
     @property
     def tile_shape(self) -> Ints:
@@ -80,7 +82,7 @@ class NkiGrid:
 
     @property
     def index_step_elements(self) -> Ints:
-        return tuple(a.step for a in self._axes if a.step)
+        return tuple(a.step for a in self._axes if a.open)
 
     @property
     def dtype(self) -> str:
@@ -92,12 +94,7 @@ class NkiGrid:
 
     @property
     def is_remainder(self) -> bool:
-        whole = self._whole()
-        return any(a.size % n for a, n in zip(self._axes, whole, strict=True) if a.tile)
-
-    def _whole(self) -> Ints:
-        """Elements of a whole cell, on each axis of the tensor."""
-        return tuple(a.tile for a in self._axes)
+        return any(a.size % a.step for a in self._axes if a.tile)
 
     @property
     def is_data_representable(self) -> bool:
@@ -126,13 +123,13 @@ class NkiGrid:
             return self._source[row : ends[0], at, columns.start : ends[1]]
         return self._source[
             tuple(
-                slice(a.start, a.start + a.size) if a.tile or a.step else a.start
+                slice(a.start, a.start + a.size) if a.tile or a.open else a.start
                 for a in self._axes
             )
         ]
 
     def __getitem__(self, key: object) -> Self:
-        open_axes = [n for n, a in enumerate(self._axes) if a.step]
+        open_axes = [n for n, a in enumerate(self._axes) if a.open]
         keys = key if isinstance(key, tuple) else (key,)
         if Ellipsis in keys:
             at = keys.index(Ellipsis)
@@ -148,7 +145,7 @@ class NkiGrid:
         axes = list(self._axes)
         for n, k in zip(open_axes, keys, strict=False):
             axes[n] = self._selected(axes[n], k, n)
-        return type(self)._made(self, tuple(axes))
+        return type(self)(self._source, tuple(axes), self._folded)
 
     def _selected(self, axis: _Axis, k: object, n: int) -> _Axis:
         count = axis.count
@@ -179,15 +176,12 @@ class NkiGrid:
             )
         start = axis.start + at * axis.step
         size = min(axis.step, axis.start + axis.size - start)
-        return axis._replace(start=start, size=size, step=0)
+        return axis._replace(start=start, size=size, open=False)
 
     def _no_index(self, k: object, rule: str) -> IndexingError:
         return IndexingError(
             f"index {k!r} on {self!r}", rule=rule, fix="write grid[i, j] or grid[i, :]"
         )
-
-    def _made(self, axes: tuple[_Axis, ...]) -> Self:
-        return type(self)(self._source, axes, self._folded)
 
     def __repr__(self) -> str:
         return (
@@ -210,18 +204,11 @@ class NkiBlockGrid(NkiGrid):
         block_shape: tiles of a whole block.
     """
 
-    __slots__ = ("block_shape",)
+    __slots__ = ()
 
-    block_shape: Ints
-
-    def _whole(self) -> Ints:
-        free = iter(self.block_shape)
-        return tuple(a.tile * next(free) if a.tile else 0 for a in self._axes)
-
-    def _made(self, axes: tuple[_Axis, ...]) -> Self:
-        new = super()._made(axes)
-        new.block_shape = self.block_shape
-        return new
+    @property
+    def block_shape(self) -> Ints:
+        return tuple(a.step // a.tile for a in self._axes if a.tile)
 
 
 def tiles(source: NkiTensor | NkiGrid, *, tile_shape: tuple[int, ...] | None = None) -> NkiTileGrid:
@@ -250,7 +237,7 @@ def _tiles_of(call: str, source: NkiTensor | NkiGrid, tile_shape: Ints | None) -
                 rule=f"a grid has the tiles that it was made with, {source.tile_shape}",
                 fix="leave tile_shape out, or make tiles of the tensor, grid.data",
             )
-        axes = tuple(a._replace(step=a.tile or a.step) for a in source._axes)
+        axes = tuple(a._replace(step=a.tile, open=True) if a.tile else a for a in source._axes)
         return NkiTileGrid(source._source, axes, source._folded)
     return NkiTileGrid(source, _axes(call, source.shape, source.buffer, tile_shape))
 
@@ -366,9 +353,7 @@ def _blocks_of(call: str, grid: NkiTileGrid, block_shape: object) -> NkiBlockGri
         )
     free = iter(sizes)
     axes = tuple(a._replace(step=a.tile * next(free)) if a.tile else a for a in grid._axes)
-    new = NkiBlockGrid(grid._source, axes, grid._folded)
-    new.block_shape = sizes
-    return new
+    return NkiBlockGrid(grid._source, axes, grid._folded)
 
 
 def _shape(call: str, which: str, given: Any) -> Ints:

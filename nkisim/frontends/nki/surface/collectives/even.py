@@ -14,7 +14,7 @@ from nkisim.frontends.nki.surface.collectives.exchange import (
     check_tensors,
     exchange,
     own_rank,
-    put,
+    put_all,
     ranks_of,
     reduced,
     reduction,
@@ -58,10 +58,7 @@ def all_reduce(
         check_fits(call, src, dst, src.shape)
     group = ranks_of(call, replica_group)
     found = exchange(call, group, srcs, reduce.__name__)
-    done = NkiInstruction()
-    for n, dst in enumerate(dsts):
-        done = put(dst, reduced(reduce, [values[n] for values in found]), priority)
-    return done
+    return put_all(dsts, (reduced(reduce, values) for values in zip(*found, strict=True)), priority)
 
 
 def all_gather(
@@ -99,12 +96,8 @@ def all_gather(
         wanted[collective_dim] *= len(group)
         check_fits(call, src, dst, tuple(wanted))
     found = exchange(call, group, srcs, collective_dim)
-    done = NkiInstruction()
-    for n, dst in enumerate(dsts):
-        done = put(
-            dst, np.concatenate([values[n] for values in found], axis=collective_dim), priority
-        )
-    return done
+    whole = (np.concatenate(values, axis=collective_dim) for values in zip(*found, strict=True))
+    return put_all(dsts, whole, priority)
 
 
 def reduce_scatter(
@@ -145,11 +138,8 @@ def reduce_scatter(
         check_fits(call, src, dst, (src.shape[0] // len(group), *src.shape[1:]))
     found = exchange(call, group, srcs, reduce.__name__)
     mine = group.index(own_rank().number)
-    done = NkiInstruction()
-    for n, dst in enumerate(dsts):
-        whole = reduced(reduce, [values[n] for values in found])
-        done = put(dst, np.split(whole, len(group))[mine], priority)
-    return done
+    whole = (reduced(reduce, values) for values in zip(*found, strict=True))
+    return put_all(dsts, (np.split(each, len(group))[mine] for each in whole), priority)
 
 
 def all_to_all(
@@ -187,7 +177,5 @@ def all_to_all(
         check_fits(call, src, dst, src.shape)
     found = exchange(call, group, srcs)
     mine = group.index(own_rank().number)
-    done = NkiInstruction()
-    for n, dst in enumerate(dsts):
-        done = put(dst, np.concatenate([np.split(v[n], len(group))[mine] for v in found]), priority)
-    return done
+    parts = [[np.split(values, len(group))[mine] for values in theirs] for theirs in found]
+    return put_all(dsts, map(np.concatenate, zip(*parts, strict=True)), priority)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -225,7 +225,7 @@ def reduction(call: str, op: Any) -> np.ufunc:
     return _REDUCTIONS[name]
 
 
-def reduced(reduce: np.ufunc, values: list[np.ndarray]) -> np.ndarray:
+def reduced(reduce: np.ufunc, values: Sequence[np.ndarray]) -> np.ndarray:
     dtype = values[0].dtype
     wide = dtype if dtype.kind in "iub" else np.dtype(np.float32)
     total = values[0].astype(wide)
@@ -260,3 +260,13 @@ def put(dst: NkiTensor, values: np.ndarray, priority: int | None) -> NkiInstruct
     session = current()
     fixed = session.fixed(np.ascontiguousarray(values), session.types[dst._buffer.number])
     return isa.dma_copy(dst, fixed, priority=priority)
+
+
+def put_all(
+    dsts: Iterable[NkiTensor], values: Iterable[np.ndarray], priority: int | None
+) -> NkiInstruction:
+    """Write what has arrived into several tensors."""
+    done = NkiInstruction()
+    for dst, arrived in zip(dsts, values, strict=True):
+        done = put(dst, arrived, priority)
+    return done

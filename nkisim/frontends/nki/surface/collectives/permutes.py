@@ -17,6 +17,7 @@ from nkisim.frontends.nki.surface.collectives.exchange import (
     exchange,
     own_rank,
     put,
+    put_all,
     ranks_of,
     reduced,
     reduction,
@@ -108,10 +109,7 @@ def collective_permute_implicit(
         check_fits(call, src, dst, src.shape)
     group = ranks_of(call, replica_group)
     before = exchange(call, group, srcs)[group.index(own_rank().number) - 1]
-    done = NkiInstruction()
-    for dst, values in zip(dsts, before, strict=True):
-        done = put(dst, values, priority)
-    return done
+    return put_all(dsts, before, priority)
 
 
 def collective_permute_implicit_reduce(
@@ -156,10 +154,8 @@ def collective_permute_implicit_reduce(
     group = ranks_of(call, replica_group)
     found = exchange(call, group, [*srcs0, *srcs1], reduce.__name__)
     before = found[group.index(own_rank().number) - 1]
-    done = NkiInstruction()
-    for n, dst in enumerate(dsts):
-        done = put(dst, reduced(reduce, [before[n], before[n + len(dsts)]]), priority)
-    return done
+    pairs = zip(before[: len(dsts)], before[len(dsts) :], strict=True)
+    return put_all(dsts, (reduced(reduce, pair) for pair in pairs), priority)
 
 
 def collective_permute_implicit_current_processing_rank_id(
