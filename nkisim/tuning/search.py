@@ -10,7 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,7 @@ def _raise_first(
     """Raise the error of the first combination that does not end the process it is traced in."""
     for combination, trial in zip(combinations, found, strict=True):
         if trial.refused is not None and trial.refused["type"] != BrokenProcessPool.__name__:
-            _trial(kernels, combination, args, kwargs, None, refuse=True)
+            _modelled(kernels, combination, args, kwargs, None)
     raise ParameterError(
         f"nkisim.tune: each of {len(found)} processes was killed",
         rule="the machine ends a process that takes more memory than there is",
@@ -217,10 +217,7 @@ def _each(
 def _alone(at: int, combination: Mapping[str, Any]) -> Trial:
     """A trial in a process of its own; refused where that is killed."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
-        try:
-            return pool.submit(_in_child, at).result()
-        except BrokenProcessPool as error:
-            return Trial(dict(combination), None, data.of_error(error), ())
+        return _or_refused(combination, pool.submit(_in_child, at).result)
 
 
 def _sent(
@@ -235,15 +232,14 @@ def _sent(
     numbers = {}
     for at, combination in enumerate(combinations):
         try:
-            numbers[executor.submit(_trial, kernels, combination, args, kwargs, store)] = at
+            future = executor.submit(_trial, kernels, combination, args, kwargs, store)
         except Exception as error:  # an executor whose worker has ended takes no more
-            yield at, Trial(dict(combination), None, data.of_error(error), ())
+            future = Future()
+            future.set_exception(error)
+        numbers[future] = at
     for future in as_completed(numbers):
         at = numbers[future]
-        try:
-            yield at, future.result()
-        except Exception as error:  # of the process, as when it was killed
-            yield at, Trial(dict(combinations[at]), None, data.of_error(error), ())
+        yield at, _or_refused(combinations[at], future.result)
 
 
 _inherited: Callable[[int], Trial] | None = None
@@ -261,12 +257,32 @@ def _trial(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     store: Store | None,
-    refuse: bool = False,
 ) -> Trial:
-    """One combination, modelled or refused. What the kernel prints while it is traced is dropped.
+    """One combination, modelled or refused."""
+    return _or_refused(combination, lambda: _modelled(kernels, combination, args, kwargs, store))
 
-    Args:
-        refuse: whether a refusal is raised.
+
+def _or_refused(combination: Mapping[str, Any], made: Callable[[], Trial]) -> Trial:
+    """What `made` returns; refused with the reason where it raises, or its process was killed."""
+    try:
+        return made()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return Trial(dict(combination), None, data.of_error(error))
+
+
+def _modelled(
+    kernels: Mapping[str, Kernel],
+    combination: Mapping[str, Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    store: Store | None,
+) -> Trial:
+    """One combination, modelled. What the kernel prints while it is traced is dropped.
+
+    Raises:
+        BaseException: whatever the kernel raises; ParameterError in the place of SystemExit.
     """
     chosen = dict(combination)
     kernel = kernels[chosen.pop(KERNEL)] if KERNEL in chosen else next(iter(kernels.values()))
@@ -282,17 +298,11 @@ def _trial(
                 figures = data.of_timeline(timeline(trace))
                 if store is not None and key is not None:
                     store.put(key, figures)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            if isinstance(error, SystemExit):
-                error = ParameterError(
-                    f"kernel {kernel.__name__} ends the program: {error!r}",
-                    rule="a kernel is traced, and returns",
-                    fix="raise an error in place of sys.exit()",
-                )
-            if refuse:
-                raise error from None
-            return Trial(dict(combination), None, data.of_error(error), ())
+        except SystemExit as error:
+            raise ParameterError(
+                f"kernel {kernel.__name__} ends the program: {error!r}",
+                rule="a kernel is traced, and returns",
+                fix="raise an error in place of sys.exit()",
+            ) from None
     said = tuple(str(w.message) for w in caught if issubclass(w.category, NkiWarning))
     return Trial(dict(combination), figures, None, said)

@@ -134,9 +134,16 @@ def file(tmp_path_factory):
 
 
 def test_a_right_kernel_has_times_for_each_chip_and_number_of_cores(file):
-    task = Task(INPUTS, CASES, product, chips=("trn2", "trn3"), baseline=f"{file}:scaled")
+    calls = []
+
+    def reference(*arrays):
+        calls.append(arrays[0].shape)
+        return product(*arrays)
+
+    task = Task(INPUTS, CASES, reference, chips=("trn2", "trn3"), baseline=f"{file}:scaled")
     found = judge(f"{file}:scaled", task, seed=0)
     assert found.right
+    assert len(calls) == len(set(calls)) == len(CASES)  # once for both chips
     assert found.exit_code == 0
     assert [x.title for x in found.launches][:2] == ["n=128 d=64, trn2", "n=128 d=64, trn3"]
     assert [x.hidden for x in found.launches] == [False, False, True, True]
