@@ -106,13 +106,18 @@ def cross_entropy(
         raise ValueError(f"reduction is {reduction!r}. It is one of 'none', 'mean' and 'sum'.")
     (logits,) = autocast(torch.float32, logits)
     check(logits, targets)
-    if _shows_values(targets):
-        require_classes(targets.numpy(), logits.shape[-1], ignore_index)
     numbers = targets.to(torch.int32)
     counts = numbers != ignore_index
-    is_class = counts & (numbers >= 0) & (numbers < logits.shape[-1])
-    loss, _ = _cross_entropy(logits, torch.where(is_class, numbers, 0))
-    loss = torch.where(is_class, loss, torch.where(counts, torch.nan, 0.0))
+    all_count = False  # as far as one can see
+    if _shows_values(targets):
+        require_classes(targets.numpy(), logits.shape[-1], ignore_index)
+        all_count = bool(counts.all())
+    if all_count:
+        loss, _ = _cross_entropy(logits, numbers)
+    else:
+        is_class = counts & (numbers >= 0) & (numbers < logits.shape[-1])
+        loss, _ = _cross_entropy(logits, torch.where(is_class, numbers, 0))
+        loss = torch.where(is_class, loss, torch.where(counts, torch.nan, 0.0))
     if reduction == "none":
         return loss
     return loss.sum() if reduction == "sum" else loss.sum() / counts.sum()
