@@ -5,11 +5,36 @@ Importing this needs no NKI: a kernel's module is imported when the kernel is as
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib
-from typing import Any
+import inspect
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import kernels
 from kernels.logical_core import cores
+
+
+class Launch(NamedTuple):
+    """A launch that was recorded.
+
+    Attributes:
+        kernel: that was launched.
+        inputs: names of parameters, and their arrays.
+        constants: the other arguments, by name.
+    """
+
+    kernel: Any
+    inputs: list[tuple[str, Any]]
+    constants: dict[str, Any]
+
+
+instead: dict[str, tuple[Any, int]] = {}
+"""Kernels that are launched in the place of the book's, by the name of that one, each with the
+number of its parameters: :mod:`nkibook.own` puts a reader's here."""
+
+_seen: list[Launch] | None = None
 
 
 def kernel_of(operator: str, name: str, lnc: int | None = None) -> Any:
@@ -23,17 +48,46 @@ def kernel_of(operator: str, name: str, lnc: int | None = None) -> Any:
 
     Returns:
         The kernel of ``neuronxcc.nki``, which runs on one core; or that of ``import nki``, with its
-        number of cores.
+        number of cores. Where there is one ``instead``, what launches that one.
 
     Raises:
         ValueError: several cores for a kernel of ``neuronxcc.nki``.
     """
     found = getattr(importlib.import_module(f"kernels.{operator}.{kernels.dialect}"), name)
     if kernels.dialect == "nki":
-        return found[cores(lnc)]
-    if lnc not in (None, 1):
+        found = found[cores(lnc)]
+    elif lnc not in (None, 1):
         raise ValueError(
             f"lnc is {lnc}, and {name} is in neuronxcc.nki, whose kernels of this book run on one "
             "NeuronCore. Leave lnc out, or take the kernels in `import nki`: NKI_DIALECT=nki."
         )
+    if name in instead or _seen is not None:
+        return functools.partial(_launch, found, *instead.get(name, (found, None)))
     return found
+
+
+def _launch(book: Any, kernel: Any, takes: int | None, *args: Any) -> Any:
+    """Launch a kernel, or the book's for an argument that the kernel has no parameter for."""
+    if takes is not None and any(args[takes:]):
+        kernel = book
+    elif takes is not None:
+        args = args[:takes]
+    if _seen is not None:
+        bound = inspect.signature(kernel).bind(*args)
+        bound.apply_defaults()
+        named = bound.arguments.items()
+        inputs = [(name, value) for name, value in named if hasattr(value, "shape")]
+        constants = {name: value for name, value in named if not hasattr(value, "shape")}
+        _seen.append(Launch(kernel, inputs, constants))
+    return kernel(*args)
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[list[Launch]]:
+    """A context that lists the launches of the book's operators in it, in their order."""
+    global _seen
+    before, _seen = _seen, []
+    try:
+        yield _seen
+    finally:
+        _seen = before

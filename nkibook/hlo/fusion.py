@@ -21,7 +21,7 @@ from nkibook.hlo.parse import Computation, Instruction, ParsedModule
 from nkibook.hlo.traffic import Operation, flops_of
 
 _ARITHMETIC = """abs add and atan2 cbrt ceil clamp compare complex convert cosine divide erf
-exponential exponential-minus-one floor imag is-finite log log-plus-one logistic maximum minimum
+exponential exponential-minus-one floor imag is-finite log log-plus-one logistic map maximum minimum
 multiply negate not or power real remainder round-nearest-afz round-nearest-even rsqrt select
 shift-left shift-right-arithmetic shift-right-logical sign sine sqrt subtract tan tanh xor"""
 _VIEWS = """bitcast bitcast-convert broadcast constant copy dynamic-slice get-tuple-element iota

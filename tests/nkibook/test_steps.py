@@ -64,26 +64,79 @@ def test_other_chips_and_kernels_are_refused(calls):
         steps.modelled(other.after.custom_calls, "inf2")
 
 
-def test_text_and_windows():
-    assert transformer.decode(transformer.encode(transformer.TEXT)) == transformer.TEXT
-    found = transformer.windows(3)
+def test_questions_and_answers():
+    found, unseen = transformer.examples(3), transformer.held_out()
     small = transformer.SMALL
     assert found.shape == (3, small.batch, small.length + 1)
-    for window in found.reshape(-1, small.length + 1):
-        assert transformer.decode(window) in 2 * transformer.TEXT
+    questions = set()
+    for row in (*found.reshape(-1, small.length + 1), *unseen.reshape(-1, small.length + 1)):
+        question, answer = transformer.decode(row).split(">")
+        assert answer == "".join(sorted(set(question)))
+        questions.add(question)
+    assert len(questions) == (3 + len(unseen)) * small.batch
+    answers = unseen[..., transformer.LETTERS + 1 :].copy()
+    assert transformer.accuracy(answers, unseen) == 1
+    answers[0, 0, 3] += 1
+    assert transformer.accuracy(answers, unseen) == pytest.approx(1 - 1 / (len(unseen) * 24))
     weights = small.weights()
     assert {name: w.shape for name, w in weights.items()} == small.shapes()
     assert 10_000 < sum(w.size for w in weights.values()) < 100_000
 
 
-@pytest.mark.parametrize("times", [{}, {"width 16": "calls"}])
-def test_the_portrait_says_what_it_shows(calls, times):
-    by_chip = {title: steps.modelled(calls, chip) for chip, title in steps.CHIPS.items()}
-    picture = transformer.portrait(
-        {"one": [4, 1], "two": [4, 1]},
-        {1: "Rough", 2: "Rough winds"},
-        dict.fromkeys(times, by_chip),
-    )
-    assert isinstance(picture, Figure)
-    assert 'After 2 steps the model writes "Rough winds".' in picture.alt
-    assert ("modelled" in picture.alt) == bool(times)
+def test_the_portrait_and_its_file(tmp_path):
+    board = transformer.held_out()[0]
+    wrong = board.copy()
+    wrong[:, -1] = 0
+    losses, boards = {"one": [4, 1], "two": [4, 1]}, {1: wrong, 2: board}
+    first, last = transformer.portrait(losses, boards).frames
+    assert "0% of the answers are sorted" in first.alt
+    assert "100% of the answers are sorted" in last.alt
+    from PIL import Image
+
+    for dark in (False, True):
+        with Image.open(transformer.save(tmp_path / "run.gif", losses, boards, dark=dark)) as image:
+            assert image.n_frames == 2
+            ground = image.convert("RGB").getpixel((2, 2))
+            assert (sum(ground) < 3 * 128) == dark
+
+
+def test_a_step_is_its_kernels_and_the_bound_of_the_rest():
+    x = jax.ShapeDtypeStruct((256, 1000), "float32")
+    w = jax.ShapeDtypeStruct((1000,), "float32")
+
+    def function(norm):
+        def double_norm(x, w):
+            return jax.numpy.exp(2 * norm(x, w))
+
+        return jax_hlo(double_norm, x, w)
+
+    plain = function(lambda x, w: x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5) * w)
+    ours = function(rms_norm)
+    for chip, cores in steps.CHIPS.items():
+        # The sum reads x, the rest reads x again and writes the result.
+        array = 4 * 256 * 1000
+        least = 3 * array / cores.rate * 1e6
+        assert steps.step(plain, chip) == pytest.approx(least, rel=0.01)
+        assert sum(p.microseconds for p in steps.one_by_one(plain, chip)) > 1.9 * least
+        (rest,) = steps.between(ours, chip)
+        assert rest.operator == "element-wise"
+        assert rest.moved == pytest.approx(2 * array, rel=0.01)
+        (kernel,) = steps.modelled(ours.custom_calls, chip)
+        assert steps.step(ours, chip) == kernel.microseconds + rest.microseconds
+    one, two = steps.CHIPS["trn2 one core"], steps.CHIPS["trn2"]
+    assert 1.9 < two.rate / one.rate < 2  # HBM gives two cores less than their DMA engines move
+    assert two.tflops == 2 * one.tflops
+
+
+def test_pictures_of_a_step_name_every_time():
+    x = jax.ShapeDtypeStruct((256, 1000), "float32")
+    plain = jax_hlo(lambda x: jax.numpy.exp(2 * x) @ x.T, x)
+    ways = {"fused": plain, "again": plain}
+    bars = transformer.bars(ways, "inf2")
+    assert [bar.title for bar in bars] == ["one operation at a time", "fused", "again"]
+    assert bars[0].total > bars[1].total == bars[2].total > bars[1].products > 0
+    assert isinstance(transformer.draw_bars({"inf2": bars}), Figure)
+    assert f"fused {bars[1].total:.1f} ms" in transformer.draw_bars({"inf2": bars}).alt
+    found = transformer.swaps(ways)
+    assert list(found) == list(steps.CHIPS)
+    assert f"again {found['trn2']['again']:.2f}" in transformer.draw_swaps(found).alt

@@ -1,0 +1,84 @@
+"""Graphs of PyTorch in the words of HLO: their bytes and products, counted by hand."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.nn.functional as F  # noqa: E402
+
+from kernels.rmsnorm.torch_op import rms_norm  # noqa: E402
+from nkibook.hlo.from_fx import torch_graph  # noqa: E402
+from nkibook.pays import payoff  # noqa: E402
+
+N, M, K = 130, 96, 64
+BF16 = 2
+ARRAY = N * M * BF16
+
+
+def meta(*shape, dtype=torch.bfloat16, grad=False):
+    return torch.empty(shape, dtype=dtype, device="meta", requires_grad=grad)
+
+
+COUNTED = {
+    "a chain reads and writes once": (lambda x: x.exp() * 2 + x, [meta(N, M)], 2 * ARRAY),
+    "an activation is fused": (lambda g, u: F.silu(g) * u, [meta(N, M)] * 2, 3 * ARRAY),
+    "views are free": (lambda x: x.reshape(M, N)[None].exp().flatten(), [meta(N, M)], 2 * ARRAY),
+    "a transpose moves its elements": (lambda x: x.t().contiguous(), [meta(N, M)], 4 * ARRAY),
+    "a product reads its operand along either axis": (
+        lambda a, b: a @ b.t(),
+        [meta(N, K), meta(M, K)],
+        BF16 * (N * K + M * K + N * M),
+    ),
+    "an element-wise operation stays with its product": (
+        lambda a, b: (a @ b).relu(),
+        [meta(N, K), meta(K, M)],
+        BF16 * (N * K + M * K + N * M),
+    ),
+    "halves are joined": (lambda x: torch.cat(x.chunk(2, -1)[::-1], -1), [meta(N, M)], 2 * ARRAY),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_bytes_of_a_fused_graph(name):
+    function, args, expected = COUNTED[name]
+    graph = torch_graph(function, *args)
+    assert sum(op.moved for op in graph.fused) == expected
+    assert sum(op.moved for op in graph.operations) >= ARRAY
+
+
+def test_products_of_a_training_step():
+    def step(a, b):
+        return torch.autograd.grad((a @ b).float().square().sum(), (a, b))
+
+    graph = torch_graph(step, meta(N, K, grad=True), meta(K, M, grad=True))
+    assert graph.count("dot") == 3
+    assert sum(op.flops for op in graph.fused) == 3 * 2 * N * K * M
+    assert payoff(graph).products_us > 0
+
+
+def test_softmax_is_written_out_and_reads_its_rows_several_times():
+    graph = torch_graph(lambda x: x.softmax(-1), meta(N, M, dtype=torch.float32))
+    assert graph.count("reduce") == 2  # the maximum and the sum
+    array = N * M * 4
+    assert 3 * array < sum(op.moved for op in graph.fused) < 5 * array
+
+
+def test_kernels_are_custom_calls_with_what_they_are_launched_on():
+    def step(x, w):
+        y = rms_norm(x, w.shape, w, 1e-5)
+        return torch.autograd.grad(y.sum(), (x, w))
+
+    args = meta(3, N, M, grad=True), meta(M, grad=True)
+    forward, backward = torch_graph(step, *args).custom_calls
+    assert forward.kernel_name == "nki_rms_norm_kernel"
+    assert forward.config["constants"] == {"eps": 1e-5}
+    assert forward.config["inputs"] == [
+        ["x_input", [3 * N, M], "bfloat16"],
+        ["weight", [1, M], "bfloat16"],
+    ]
+    assert backward.kernel_name == "nki_rms_norm_backward_kernel"
+    assert [str(s) for s in backward.operand_shapes][:2] == [f"bf16[{3 * N},{M}]"] * 2
+
+
+def test_nothing_is_computed():
+    graph = torch_graph(lambda a, b: a @ b, meta(2**14, 2**14), meta(2**14, 2**14))
+    assert sum(op.flops for op in graph.operations) == 2 * 2**42
