@@ -43,6 +43,17 @@ def test_links_and_paths_exist(document: Path) -> None:
     assert named - there == set()
 
 
+def test_the_picture_of_the_readme_is_there_and_is_the_one_of_the_landing_page() -> None:
+    readme = DOCUMENTS[0].read_text()
+    files = re.findall(r'(?:src|srcset)="([^"]+)"', readme)
+    assert [0 < (ROOT / file).stat().st_size < 60_000 for file in files] == [True, True]
+    (alt,) = re.findall(r'alt="([^"]+)"', readme)
+    landing = (ROOT / "notebooks/nki/intro.ipynb").read_text()
+    for kernel in ("apart_nki", "nki_cross_entropy_backward_kernel"):
+        (us,) = set(re.findall(rf"timeline of {kernel}, ([\d.]+) microseconds", landing))
+        assert f"{float(us):,.0f}" in alt
+
+
 def test_every_target_is_explained() -> None:
     makefile = (ROOT / "Makefile").read_text()
     explained = set(re.findall(r"^([a-z-]+):[^\n]*## \S", makefile, re.MULTILINE))
