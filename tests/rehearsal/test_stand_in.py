@@ -188,6 +188,49 @@ attempt("devices", lambda: len(jax.devices()))
 """
 )
 
+NEURON = """
+import importlib.util
+import sys
+from importlib.metadata import version
+
+def attempt(name, f):
+    try:
+        result = f()
+    except BaseException as error:
+        result = f"{type(error).__name__}: {error}"
+    print(name, "|", " ".join(str(result).split())[:900])
+
+for name in ("torch_xla", "jax", "jax_neuronx", "libneuronxla"):
+    attempt(f"import {name}", lambda: importlib.import_module(name))
+    attempt(f"find {name}", lambda: importlib.util.find_spec(name))
+attempt("metadata", lambda: version("torch_xla"))
+attempt("version", lambda: version("torch-neuronx"))
+
+import kernels, torch, nki
+from kernels.add import nki_tensor_add_kernel as add
+cpu = torch.ones(3, 5)
+attempt("backend", lambda: (kernels.backend, kernels.dialect))
+attempt("before torch_neuronx", lambda: add[2](cpu, cpu))
+import torch_neuronx
+from torch_neuronx import nki_op, wrap_nki
+from torch_neuronx.nki_hop import nki_op as at_home
+attempt("marks", lambda: (hasattr(torch_neuronx, "__nkisim__"), nki_op is at_home))
+attempt("nki_jit", lambda: torch_neuronx.nki_jit)
+attempt("imports", lambda: [n for n in sys.modules if n.split(".")[0] == "nkisim"])
+x = cpu.to("neuron")
+attempt("bare", lambda: add(x, x))
+attempt("wrapped", lambda: wrap_nki(add)[2](x, x).sum().item())
+attempt("wrapped too late", lambda: wrap_nki(add[2])(x, x))
+inside = torch.compile(lambda x: add[2](x, x) + 1, backend="neuron", fullgraph=True)
+attempt("compiled", lambda: inside(x).sum().item())
+wrong = torch.compile(lambda x: add[1](x, x) + 1, backend="neuron", fullgraph=True)
+attempt("compiled on one core", lambda: wrong(x))
+
+import rehearsal_rules as rules
+attempt("programs", lambda: rules._state["programs"])
+attempt("launches", lambda: rules._state["launches"])
+"""
+
 needs_torch_xla = pytest.mark.skipif(
     importlib.util.find_spec("torch_xla") is None, reason="needs: torch_xla"
 )
@@ -297,6 +340,30 @@ def test_the_older_dialect_ended(on_a_later_sdk):
     """AWS documents a compile error, and an issue of nki-samples tells of zeros."""
     assert on_a_later_sdk["older"].startswith("CompilerError")
     assert on_a_later_sdk["older baremetal"] == "0.0"
+
+
+def test_the_environment_for_pytorchs_neuron_device(on_instance):
+    pytest.importorskip("torch")
+    got = found(on_instance(NEURON, "trn2", stand_in.TORCH))
+    for name in ("torch_xla", "jax", "jax_neuronx", "libneuronxla"):
+        assert got[f"import {name}"].startswith("ModuleNotFoundError")
+        assert got[f"find {name}"] == "None"
+    assert got["metadata"].startswith("PackageNotFoundError")
+    assert (
+        got["version"] == dict((n, v) for n, v, _ in stand_in.SDKS[stand_in.TORCH])["torch-neuronx"]
+    )
+    assert got["backend"] == "('neuronxcc', 'nki')"
+    assert got["marks"] == "(False, True)"
+    assert got["imports"] == "[]"
+    assert got["nki_jit"].startswith("AttributeError")
+    assert got["before torch_neuronx"].startswith("RuntimeError: NKI kernel execution failed")
+    for name in ("bare", "wrapped too late", "compiled on one core"):
+        assert "NCC_EVRF066" in got[name]
+    assert got["wrapped"] == "30.0"
+    assert got["compiled"] == "45.0"
+    # A kernel by itself, and a graph, in which the kernel is the same.
+    assert got["programs"] == "{'torch': 2}"
+    assert got["launches"] == "2"
 
 
 @needs_torch_xla
