@@ -211,3 +211,27 @@ def test_memories_as_words_of_a_beta(memory, instead):
     with pytest.raises(KernelError, match=f"{memory} is not a name") as caught:
         nki.jit(space["kernel"])(X)
     assert caught.value.fix == f"nl.ndarray(shape, dtype=dtype, buffer={instead})"
+
+
+@pytest.mark.parametrize(
+    ("function", "operator"), [("max", "maximum"), ("min", "minimum"), ("sum", "add")]
+)
+def test_a_function_of_a_tile_for_an_operator_names_the_operator(function, operator):
+    def reduced(op):
+        @nki.jit
+        def kernel(x):
+            out = nl.ndarray((x.shape[0], 1), x.dtype, buffer=nl.shared_hbm)
+            row = nl.ndarray((x.shape[0], 1), x.dtype, buffer=nl.sbuf)
+            nisa.tensor_reduce(dst=row, op=op, data=nl.load(x), axis=1)
+            nisa.dma_copy(out, row)
+            return out
+
+        return kernel(X)
+
+    with pytest.raises(KernelError) as caught:
+        reduced(getattr(nl, function))
+    fix = re.match(r"write nl\.(\w+): ", caught.value.fix)
+    assert fix is not None
+    assert fix[1] == operator
+    want = {"max": X.max, "min": X.min, "sum": X.sum}[function](1, keepdims=True)
+    np.testing.assert_array_equal(reduced(getattr(nl, fix[1])), want)

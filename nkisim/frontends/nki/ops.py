@@ -72,10 +72,17 @@ def op_name(call: str, op: object, allowed: frozenset[str], machine: Machine) ->
     return name
 
 
+# Functions of a whole tile, and the operators that they repeat.
+_REDUCED_BY = {"max": "maximum", "min": "minimum", "sum": "add", "prod": "multiply"}
+
+
 def _no_operator(call: str, op: object, allowed: frozenset[str]) -> KernelError:
     given = op if isinstance(op, str) else getattr(op, "__name__", repr(op))
+    meant = _REDUCED_BY.get(given.removeprefix("nl."))
     return ParameterError(
         f"{call}: operator {given}",
         rule="it is one of nl." + ", nl.".join(sorted(allowed)),
-        fix="name one of these; other functions take several instructions",
+        fix=f"write nl.{meant}: nl.{given} is a function of a tile, no operator of two values"
+        if meant in allowed
+        else "name one of these; other functions take several instructions",
     )
