@@ -196,6 +196,8 @@ def test_code_is_of_the_dialect_and_runs_anywhere(page: str, dialect: str) -> No
         # A folder of the checkout, which is not beside a notebook that was downloaded.
         assert not re.search(r"[\"'](?:\.\./|(?:book|notebooks|nkibook)/)", cell), cell
         assert "parents[" not in cell, cell
+    if dialect == "nki":  # whose PyTorch has a device of its own
+        assert not [cell.source for cell in notebook.cells if "torch_xla" in cell.source]
 
 
 @each_run
