@@ -1,8 +1,10 @@
 """Whether a kernel would pay for a function: its least time, fused operations, and one at a time.
 
     python -m nkibook.pays FILE.py FUNCTION 'bfloat16[1024,4096]' 'int32[1024]'
+    python -m nkibook.pays --framework torch FILE.py FUNCTION 'bfloat16[1024,4096]'
 
-The function is one of JAX. The counts are of the HLO that JAX emits, the rates those of the chip
+The function is one of JAX, or of PyTorch. The counts are of the HLO that JAX emits, or of PyTorch's
+graph by the same rules (`nkibook.hlo.from_fx`), the rates those of the chip
 that goes with the dialect (`nkibook.chip`): published peaks, so that every time is a bound. All
 bytes are taken at the rate of loads, which is within 6 % of that of stores.
 """
@@ -14,11 +16,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nkibook.chip import Chip, chip
 from nkibook.hlo import HloModule, Operation, jax_hlo
 from nkisim.runtime.importing import NotImportableError, import_file
+
+if TYPE_CHECKING:
+    from nkibook.hlo.from_fx import FxModule  # which imports PyTorch
 
 DISPATCH_US = 670.0
 """What a program of its own costs beside its kernel: one dispatch on a trn1.2xlarge, measured and
@@ -98,11 +103,12 @@ class Payoff:
         return "\n".join([*lines, f"  {self.verdict}"])
 
 
-def payoff(module: HloModule, *, name: str = "", on: Chip | None = None) -> Payoff:
+def payoff(module: HloModule | FxModule, *, name: str = "", on: Chip | None = None) -> Payoff:
     """Whether one kernel in the place of a whole HLO module would pay.
 
     Args:
-        module: from `nkibook.hlo.jax_hlo` or `torch_hlo`: of the operation alone, with its gradient
+        module: from `nkibook.hlo.jax_hlo`, `torch_hlo` or `nkibook.hlo.from_fx.torch_graph`: of the
+            operation alone, with its gradient
             if it is trained.
         name: of the operation, for the report.
         on: whose rates; the chip of the dialect when None.
@@ -136,28 +142,42 @@ def payoff(module: HloModule, *, name: str = "", on: Chip | None = None) -> Payo
 
 
 def of_function(function: Any, *args: Any) -> Payoff:
-    """`payoff` of a JAX function for arrays, or shapes and dtypes (`jax.ShapeDtypeStruct`)."""
+    """`payoff` of a function for arrays, or shapes and dtypes: `jax.ShapeDtypeStruct`, or tensors
+    of PyTorch, on "meta" if they are not to take memory."""
+    if any(type(arg).__module__.partition(".")[0] == "torch" for arg in args):
+        from nkibook.hlo.from_fx import torch_graph
+
+        return payoff(torch_graph(function, *args), name=getattr(function, "__name__", ""))
     return payoff(jax_hlo(function, *args), name=getattr(function, "__name__", ""))
 
 
-def _argument(text: str) -> Any:
-    import jax
-
+def _argument(text: str) -> tuple[str, tuple[int, ...]]:
     found = re.fullmatch(r"(\w+)\[([\d,]*)\]", text.replace(" ", ""))
     if found is None:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no shape and dtype: write one as 'bfloat16[1024,4096]'"
         )
-    shape = tuple(int(size) for size in found[2].split(",") if size)
-    return jax.ShapeDtypeStruct(shape, found[1])
+    return found[1], tuple(int(size) for size in found[2].split(",") if size)
+
+
+def _array(framework: str, dtype: str, shape: tuple[int, ...]) -> Any:
+    """An array of a framework without values."""
+    if framework == "torch":
+        import torch
+
+        return torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
+    import jax
+
+    return jax.ShapeDtypeStruct(shape, dtype)
 
 
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m nkibook.pays", description=(__doc__ or ""))
     parser.add_argument("file", type=Path, help="a Python file")
-    parser.add_argument("function", help="its function of JAX arrays")
+    parser.add_argument("function", help="its function of arrays or tensors")
     parser.add_argument("args", nargs="+", type=_argument, help="as 'bfloat16[1024,4096]'")
+    parser.add_argument("--framework", choices=("jax", "torch"), default="jax")
     options = parser.parse_args()
     try:
         module = import_file(options.file)
@@ -165,7 +185,8 @@ def main() -> int:
         parser.error(str(error))
     if not callable(getattr(module, options.function, None)):
         parser.error(f"{options.file} has no function {options.function}")
-    print(of_function(getattr(module, options.function), *options.args))
+    args = [_array(options.framework, *arg) for arg in options.args]
+    print(of_function(getattr(module, options.function), *args))
     return 0
 
 

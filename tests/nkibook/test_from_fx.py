@@ -7,7 +7,7 @@ import torch.nn.functional as F  # noqa: E402
 
 from kernels.rmsnorm.torch_op import rms_norm  # noqa: E402
 from nkibook.hlo.from_fx import torch_graph  # noqa: E402
-from nkibook.pays import payoff  # noqa: E402
+from nkibook.pays import main, of_function, payoff  # noqa: E402
 
 N, M, K = 130, 96, 64
 BF16 = 2
@@ -82,3 +82,33 @@ def test_kernels_are_custom_calls_with_what_they_are_launched_on():
 def test_nothing_is_computed():
     graph = torch_graph(lambda a, b: a @ b, meta(2**14, 2**14), meta(2**14, 2**14))
     assert sum(op.flops for op in graph.operations) == 2 * 2**42
+
+
+def test_pytorch_and_jax_count_the_same_for_one_formula():
+    jax = pytest.importorskip("jax")
+
+    def norm(x):
+        wide = x.float()
+        return (wide * torch.rsqrt((wide * wide).mean(-1, keepdim=True) + 1e-5)).to(x.dtype)
+
+    def jax_norm(x):
+        wide = x.astype("float32")
+        mean = (wide * wide).mean(-1, keepdims=True)
+        return (wide * jax.lax.rsqrt(mean + 1e-5)).astype(x.dtype)
+
+    ours = of_function(norm, meta(N, M))
+    theirs = of_function(jax_norm, jax.ShapeDtypeStruct((N, M), "bfloat16"))
+    assert ours.name == "norm"
+    assert ours.fused_bytes == theirs.fused_bytes
+    assert ours.least_bytes == theirs.least_bytes == 2 * ARRAY
+
+
+def test_the_command_takes_a_function_of_tensors(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "mine.py"
+    file.write_text("def gelu(x):\n    return x * (1.702 * x).sigmoid()\n")
+    words = ["pays", "--framework", "torch", str(file), "gelu", f"bfloat16[{N},{M}]"]
+    monkeypatch.setattr("sys.argv", words)
+    assert main() == 0
+    said = capsys.readouterr().out
+    assert said.startswith("gelu on one NeuronCore")
+    assert "does not pay: fused, the operations move 0.0 MB" in said
