@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+import kernels
 from nkibook.hlo import html as listing
 from nkibook.hlo.calls import decode_backend_config
 from nkibook.hlo.graph import Box, Drawing, cut, draw_boxes
@@ -121,8 +122,14 @@ class Graph:
         """The calls of kernels, which `nkibook.steps.modelled` takes. In the simulator only.
 
         Raises:
+            RuntimeError: a device runs the kernels.
             ValueError: an operator of the kernels that is one node, as on the CPU.
         """
+        if kernels.backend != "nkisim":
+            raise RuntimeError(
+                "the SDK's graphs do not say what a kernel is, beyond its name in Graph.kernels. "
+                "Model them in the simulator: mark the cell '# simulator only'."
+            )
         from nkisim.runtime.frameworks.torch import TorchKernel
         from nkisim.runtime.torch_neuron.graph import kernel_numbered
 

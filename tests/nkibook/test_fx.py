@@ -130,6 +130,9 @@ def test_the_calls_of_a_graph_are_modelled(monkeypatch):
     (on_cpu,) = graphs(softmax, torch.ones(3, 5))
     with pytest.raises(ValueError, match=r"softmax is one node .* x\.to\('neuron'\)"):
         _ = on_cpu.calls
+    monkeypatch.setattr("kernels.backend", "neuronxcc")
+    with pytest.raises(RuntimeError, match="simulator only"):
+        _ = graph.calls
 
 
 @pytest.mark.parametrize(("dialect", "kind"), [("nki", "neuron"), ("neuronxcc", "xla")])
