@@ -16,6 +16,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill, indent
 from typing import TYPE_CHECKING, Any
 
 from nkibook.chip import Chip, chip
@@ -100,7 +101,7 @@ class Payoff:
         )
         lines = [f"{self.name} on one {self.core}, bounds from published rates"]
         lines += [f"  {what:26}{size / 1e6:10,.1f} MB{us:12,.1f} µs" for what, size, us in rows]
-        return "\n".join([*lines, f"  {self.verdict}"])
+        return "\n".join([*lines, indent(fill(self.verdict, 74), "  ")])
 
 
 def payoff(module: HloModule | FxModule, *, name: str = "", on: Chip | None = None) -> Payoff:
