@@ -54,7 +54,16 @@ _OPCODES = {
     "where": "select",
 }
 _LISTS = ("split", "split_with_sizes")
-_WRITTEN_OUT = ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data")
+_WRITTEN_OUT = (
+    "_softmax",
+    "_log_softmax",
+    "_softmax_backward_data",
+    "_log_softmax_backward_data",
+    "native_layer_norm",
+    "native_batch_norm",
+    "_native_batch_norm_legit",
+    "native_group_norm",
+)
 
 
 class FxModule:

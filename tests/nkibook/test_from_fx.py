@@ -55,6 +55,23 @@ def test_products_of_a_training_step():
     assert payoff(graph).products_us > 0
 
 
+@pytest.mark.parametrize(
+    ("norm", "statistics"),
+    [
+        (lambda x: F.layer_norm(x, (M,)), N),
+        (lambda x: F.rms_norm(x, (M,)), N),
+        (lambda x: F.group_norm(x, 4), 4 * N),
+        (lambda x: F.batch_norm(x, None, None, training=True), M),
+    ],
+    ids=["layer", "rms", "group", "batch"],
+)
+def test_a_normalisation_is_written_out_and_reads_its_array_twice(norm, statistics):
+    graph = torch_graph(norm, meta(N, M))
+    of_statistics = sum(op.moved for op in graph.fused) - 3 * ARRAY
+    assert 0 < of_statistics <= 40 * statistics
+    assert payoff(graph).gain > 1.3
+
+
 def test_softmax_is_written_out_and_reads_its_rows_several_times():
     graph = torch_graph(lambda x: x.softmax(-1), meta(N, M, dtype=torch.float32))
     assert graph.count("reduce") == 2  # the maximum and the sum
