@@ -133,6 +133,7 @@ NKI_SDK = (
     + ATTEMPT[ATTEMPT.index("def attempt") :]
     + """
 from importlib.metadata import version
+import os
 import sys
 import numpy as np
 import kernels
@@ -164,6 +165,14 @@ attempt("operator", lambda: nki_tensor_add(array, array).sum())
 for lnc in (1, 2):
     attempt(f"on {lnc}", lambda: add[lnc](array, array).sum())
 attempt("no number", lambda: add(array, array).sum())
+def with_the_variable():
+    os.environ["NEURON_LOGICAL_NC_CONFIG"] = "2"
+    try:
+        return add(array, array).sum()
+    finally:
+        del os.environ["NEURON_LOGICAL_NC_CONFIG"]
+
+attempt("no number, but the variable", with_the_variable)
 attempt("a grid", lambda: add[3, 1](array, array))
 attempt("too many partitions", lambda: copied(np.ones((200, 5), np.float32)))
 attempt("half written", lambda: half(array))
@@ -326,7 +335,8 @@ def test_a_launch_is_on_as_many_cores_as_the_runtime_joins(on_a_later_sdk, on_in
     on_trn2 = found(on_instance(NKI_SDK, "trn2", stand_in.JAX))
     assert on_trn2["operator"] == on_trn2["on 2"] == on_trn2["simulate two"] == "30.0"
     assert on_trn2["on 1"].startswith("RuntimeError")
-    assert on_trn2["no number"].startswith("RuntimeError")
+    assert on_trn2["no number"].startswith("RuntimeError: NCC_EVRF066")
+    assert on_trn2["no number, but the variable"] == "30.0"
     assert on_trn2["devices"] == "4"  # eight physical cores
 
 

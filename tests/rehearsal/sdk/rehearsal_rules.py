@@ -21,8 +21,9 @@ Numbers in brackets are the sources:
 [9] nki-samples issue 134, a third party's inf2.xlarge with SDK 2.32: `neuronxcc.nki` still imports,
     and what `neuronxcc.nki.baremetal` runs ends without an error, with zeros in every element.
 [10] AWS Neuron documentation of SDK 2.33, compiler/error-codes/EVRF066.rst: the kernel and the
-    compiler must agree on the cores of a logical core; a kernel's are 1, or those of `kernel[n]`,
-    and the compiler's are those of NEURON_LOGICAL_NC_CONFIG, by default 2 on Trainium2.
+    compiler must agree on the cores of a logical core; a kernel's are those of `kernel[n]`, else
+    of NEURON_LOGICAL_NC_CONFIG, else 1, and the compiler's are of that variable, by default 2 on
+    Trainium2.
 [11] AWS's torch_neuronx (nki_hop.py and nki_op_impl.py of its beta): `nki_op(name, fn,
     mutates_args)` and `wrap_nki`; all tensors of a kernel must be on the device, "NKI kernel
     execution failed: ...".
@@ -319,7 +320,7 @@ class NkiKernel(Kernel):
     __slots__ = ()
 
     def _check_launch(self):
-        check_cores(self.__name__, inner(self).grid.size)
+        check_cores(self.__name__, inner(self)._on_cores().grid.size)
 
 
 def check_cores(name: str, cores: int) -> None:
