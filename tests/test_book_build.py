@@ -193,6 +193,7 @@ def test_what_a_page_needs_is_read_from_its_cells(monkeypatch: pytest.MonkeyPatc
     assert in_nki == (needs.TORCH, needs.TORCH_NEURON)
     assert needs.of("notebooks/add_jax", "nki") == (needs.JAX,)
     assert needs.COMPILER in needs.of(COMPILING, "neuronxcc")
+    assert needs.TRANSFORMERS in needs.of("notebooks/llama_torch", "nki")
     assert needs.of("book/first_kernel", "nki") == (needs.SIMULATOR,)
 
     monkeypatch.setenv("CXX", sys.executable)

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torch_xla")
 
 import torch_xla  # noqa: E402
+from transformers import StaticCache  # noqa: E402
 
 torch_xla.device()  # before the first backward pass
 
@@ -105,6 +106,16 @@ def test_padding_and_a_cache_are_not_taken_for_causal_attention(page, pair) -> N
     torch.testing.assert_close(later[1], later[0], **close)
     assert page.chosen["attention", "kernel"] == 1  # of the prompt
     assert page.chosen["attention", "PyTorch: a mask"] == 1
+
+
+def test_a_cache_of_fixed_size_hides_what_is_not_filled(page, pair) -> None:
+    given, found = tokens(2, 8), []
+    for model in pair:
+        there, cache = given.to(model.device), StaticCache(model.config, max_cache_len=19)
+        parts = [model(part, cache=cache).logits for part in (there[:, :7], there[:, 7:])]
+        found.append(torch.cat(parts, 1).detach().cpu())
+    torch.testing.assert_close(found[1], found[0], **close)
+    assert page.chosen["attention", "kernel"] == 0
 
 
 def test_positions_that_differ_are_left_to_the_library(page, pair) -> None:
