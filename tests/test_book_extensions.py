@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import warnings
+from itertools import chain
 from pathlib import Path
 
 import notebook_download
 import numpy as np
 import pages
 import pytest
+import reference
 import reference_neuronxcc
-import reference_nki
 import text_outputs
 from bs4 import BeautifulSoup
 from docutils import nodes, utils
 from reading_paths import following
 
+import nkisim
 import notebooks
 import results
+from kernels.operators import operators
 from nkibook.facts import documented
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGES = pages.in_order()
+ON_PAGES = reference.documented_on(ROOT, PAGES)
 ORDER = ["intro", "add_torch", "add_jax", "timing", "giou_torch", "giou_jax", "api"]
 
 
@@ -50,43 +56,55 @@ def test_two_pages_of_one_framework_are_no_pair() -> None:
     assert following("cpp", ["cpp", "primitives_jax", "call_jax"]) == ["primitives_jax"]
 
 
+Entries = dict[str, reference.Entry]
+
+
+def all_entries(package: str, pages_of: list[str]) -> Entries:
+    """The entries of a package's modules, by the name."""
+    modules = [m for m in chain(*ON_PAGES.values()) if m.partition(".")[0] == package]
+    made = [entry for m in modules for entry in reference.entries(ROOT, pages_of, m)]
+    assert len({entry.name for entry in made}) == len(made)
+    return {entry.name: entry for entry in made}
+
+
+def text(entry: reference.Entry) -> str:
+    return "\n".join(entry.text)
+
+
 @pytest.fixture(scope="module")
-def entries() -> dict[str, str]:
-    """The text of each entry of the reference, by the name."""
-    text = reference_neuronxcc.reference(ROOT, ["notebooks/add_torch", "book/patterns"])
-    parts = re.split(r"^\.\. py:(?:function|data):: ", text, flags=re.M)[1:]
-    return {re.match(r"[\w.]+", part)[0]: part for part in parts}
+def entries() -> Entries:
+    return all_entries("neuronxcc", ["notebooks/add_torch", "book/patterns"])
 
 
-def test_the_reference_has_every_name_with_its_parameters(entries: dict[str, str]) -> None:
+def test_the_reference_has_every_name_with_its_parameters(entries: Entries) -> None:
     from nkibook.facts.coverage import documented as by_module
 
     names = {
-        reference_neuronxcc.short_name(module, name): facts
+        reference_neuronxcc.shown_name(module, name): facts
         for module, found in by_module().items()
         for name, facts in found.items()
     }
     assert set(entries) == set(names)
     for name, facts in names.items():
         if "signature" in facts:
-            assert entries[name].startswith(name + facts["signature"])
+            assert entries[name].parameters == facts["signature"]
 
 
-def test_an_entry_tells_what_readers_ask(entries: dict[str, str]) -> None:
-    assert "from HBM; at most 128 partitions" in entries["nl.load"]
-    assert ":doc:`/notebooks/add_torch`" in entries["nl.load"]
-    assert "which elements of ``src`` to load" in entries["nl.load_transpose2d"]
-    assert "# out: [[14.0], [126.0]]" in entries["nisa.activation_reduce"]
+def test_an_entry_tells_what_readers_ask(entries: Entries) -> None:
+    assert "from HBM; at most 128 partitions" in text(entries["nl.load"])
+    assert ":doc:`/notebooks/add_torch`" in text(entries["nl.load"])
+    assert "which elements of ``src`` to load" in text(entries["nl.load_transpose2d"])
+    assert "# out: [[14.0], [126.0]]" in text(entries["nisa.activation_reduce"])
 
 
-def test_functions_without_a_page_have_an_example(entries: dict[str, str]) -> None:
+def test_functions_without_a_page_have_an_example(entries: Entries) -> None:
     """Those that compute: what needs a grid, a device or places by hand has none."""
     without = {
         "nl.all_reduce", "nl.atomic_rmw", "nl.gemm_grid", "nl.gemm_stationary_grid",
         "nl.num_programs", "nl.par_dim", "nl.program_ndim", "nl.random_seed",
         "nisa.builtin_custom_op", "nisa.get_nc_version", "nisa.local_gather", "nisa.select_reduce",
     }  # fmt: skip
-    used = reference_neuronxcc.uses(
+    used = reference.uses(
         ROOT,
         [
             path.relative_to(ROOT).with_suffix("").as_posix()
@@ -97,31 +115,29 @@ def test_functions_without_a_page_have_an_example(entries: dict[str, str]) -> No
     )
     bare = {
         name
-        for name, text in entries.items()
-        if name.startswith(("nl.", "nisa.")) and "(" in text.split("\n")[0]
-        if "code-block" not in text and not set(used.get(name, [])) - {"book/api"}
+        for name, entry in entries.items()
+        if name.startswith(("nl.", "nisa.")) and entry.kind == "function"
+        if "code-block" not in text(entry) and name not in used
     }
     assert bare <= without
 
 
 @pytest.fixture(scope="module")
-def nki_entries() -> dict[str, str]:
-    """The text of each entry of the reference of `import nki`, by the name."""
-    text = reference_nki.reference(ROOT, ["notebooks/add_torch", "notebooks/dialects"])
-    assert "- ``slice(dim, start, end, step=1)``: " in text  # a method of tensors
-    parts = re.split(r"^\.\. py:(?:function|data):: ", text, flags=re.M)[1:]
-    return {re.match(r"[\w.]+", part)[0]: part for part in parts}
+def nki_entries() -> Entries:
+    return all_entries("nki", ["notebooks/add_torch", "notebooks/dialects"])
 
 
-def test_the_reference_of_nki_has_every_name(nki_entries: dict[str, str]) -> None:
+def test_the_reference_of_nki_has_every_name(nki_entries: Entries) -> None:
     modules = documented("nki")
     names = {f"{module}.{name}" for module, found in modules.items() for name in found}
     assert set(nki_entries) == names
     copy = nki_entries["nki.isa.tensor_copy"]
-    assert copy.startswith("nki.isa.tensor_copy(dst, src, ")
-    assert "*Engine:* Vector, Scalar or GpSimd." in copy
-    assert ":doc:`/notebooks/dialects`" in copy
-    assert "add_torch" not in copy
+    assert copy.parameters.startswith("(dst, src, ")
+    assert "*Engine:* Vector, Scalar or GpSimd." in text(copy)
+    assert ":doc:`/notebooks/dialects`" in text(copy)
+    assert "add_torch" not in text(copy)
+    tensor = text(nki_entries["nki.language.NkiTensor"])
+    assert "- ``slice(dim, start, end, step=1)``: " in tensor
 
 
 def test_no_function_of_nki_is_there_by_name_only() -> None:
@@ -157,13 +173,42 @@ def test_no_function_of_nki_is_there_by_name_only() -> None:
                 pass
 
 
-def test_names_that_are_links_have_an_entry_to_go_to(nki_entries: dict[str, str]) -> None:
+def test_names_that_are_links_lead_to_the_page_with_their_entry() -> None:
     from nkibook.figures import judges
 
     facts = documented("nki")
     tables = "".join(judges.names(facts, group) for group in judges.GROUPS)
-    indexed = {name for name, text in nki_entries.items() if ":no-index:" not in text}
-    assert set(re.findall(r'href="#([^"]+)"', tables)) <= indexed
+    found = re.findall(r'href="(\w+)\.html#([^"]+)\.(\w+)"', tables)
+    assert len(found) == sum(map(len, facts.values()))
+    assert all(module in ON_PAGES[f"book/{page}"] for page, module, _ in found)
+
+
+def test_the_operators_and_the_simulator_are_in_the_reference() -> None:
+    found = all_entries("kernels", [])
+    for operator in operators():
+        assert f"kernels.{operator.package}" in chain(*ON_PAGES.values())
+    assert found["kernels.add.torch_op.add"].parameters == "(a, b)"
+    assert "gradients are the" not in text(found["kernels.add.torch_op.add"])  # of _both
+    assert {"kernels.add.nki.nki_tensor_add_kernel", "kernels.add.nki_tensor_add"} <= set(found)
+    own = all_entries("nkisim", [])
+    for name in nkisim.__all__:
+        value = getattr(nkisim, name)
+        if inspect.isfunction(value):
+            assert own[f"nkisim.{name}"].kind == "function"
+            named = re.findall(r"(?:^|, )\**(\w+)", own[f"nkisim.{name}"].parameters[1:-1])
+            assert set(inspect.signature(value).parameters) >= set(named) - {"None", "True"}
+    assert own["nkisim.Timeline.latency_us"].kind == "property"  # of the class that it is made from
+    assert own["nkisim.Timeline.table"].parameters == "(rows=12)"
+
+
+def test_a_list_of_names_has_a_line_and_a_link_for_each() -> None:
+    made = reference.names(ROOT, PAGES, ["nki"])
+    assert "| {py:obj}`nisa.nc_matmul <nki.isa.nc_matmul>` | " in made
+    assert r"x \* y" in made
+    for module, found in documented("nki").items():
+        assert f"### `{module}`" in made
+        for name in found:
+            assert f"<{module}.{name}>" in made
 
 
 URLS = """\

@@ -26,9 +26,9 @@ from screenshots import OVERFLOW, SITE, WIDTHS, Browser, find_chromium
 
 # What readers look for, and the page that is to come first.
 SEARCHES = {
-    "activation_reduce": "book/api.html",
-    "nl.ds": "book/api.html",
-    "nl.load_transpose2d": "book/api.html",
+    "activation_reduce": "book/api_neuronxcc_isa.html",
+    "nl.ds": "book/api_neuronxcc_language.html",
+    "nl.load_transpose2d": "book/api_neuronxcc_language.html",
     "how do I time a kernel": "book/timeline.html",
     "mask": "book/glossary.html",  # which leads to the patterns
     "group norm": "book/patterns.html",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import yaml
@@ -23,16 +24,21 @@ _TITLE = re.compile(r"^# +(.+)$", re.MULTILINE)
 
 def in_order(root: Path = ROOT) -> list[str]:
     """The pages as _toc.yml lists them, without suffix: ``notebooks/add_jax``."""
-    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    parts = [*toc.get("parts", []), *([toc] if "chapters" in toc else [])]
-    return [toc["root"], *(chapter["file"] for part in parts for chapter in part["chapters"])]
+    return [page for found in parts(root).values() for page in found]
+
+
+def _pages(chapters: Iterable[dict]) -> Iterator[str]:
+    """Pages and the sections below them, in order."""
+    for chapter in chapters:
+        yield chapter["file"]
+        yield from _pages(chapter.get("sections", ()))
 
 
 def parts(root: Path = ROOT) -> dict[str, list[str]]:
     """The parts of the book, by caption; the first page belongs to the first part."""
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
     parts = toc.get("parts") or [{"caption": "Pages", "chapters": toc.get("chapters", [])}]
-    found = {p["caption"]: [chapter["file"] for chapter in p["chapters"]] for p in parts}
+    found = {part["caption"]: [*_pages(part["chapters"])] for part in parts}
     next(iter(found.values())).insert(0, toc["root"])
     return found
 

@@ -1,88 +1,79 @@
-"""Sphinx extension: a reference entry for every documented name of `import nki`.
+"""Entries of the reference (reference.py) for every documented name of `import nki`.
 
-A page holds the line `<!-- reference-nki -->`; in its place come the names, by module and
-engine, each as an object of Sphinx's Python domain. Parameters, engine and limits are those of
-nkibook/facts/nki_api_nki.json, the text is the simulator's docstring, else that file's; since when
-a name is there is in `nkisim.frontends.nki.releases`. Then come the pages whose cells use the name,
-and of those that kernels use most an example that is run here (nkibook/figures/nki_examples.py).
+Parameters, engine and limits are those of nkibook/facts/nki_api_nki.json, the text is the
+simulator's docstring, else that file's; since when a name is there is in
+`nkisim.frontends.nki.releases`. Then come the pages whose cells use the name, and of those that
+kernels use most an example that is run here (nkibook/figures/nki_examples.py).
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from reference_neuronxcc import MOST_PAGES, _described, _literal, short_name, uses
-from sphinx.application import Sphinx
+from reference import Entry, described, literal, summary, used_in, uses
+from reference_neuronxcc import docstring
 
-MARKER = "<!-- reference-nki -->"
-PAGE = "book/api_nki"
 SHORT = {"nki.language": "nl", "nki.isa": "nisa", "nki.collectives": "ncc"}
 ENGINES = {"DMA": "DMA", "Tensor": "Tensor Engine", "Vector": "Vector Engine"}
 ENGINES |= {"Scalar": "Scalar Engine", "GpSimd": "GpSimd"}
-OTHERS = "registers, and what is not an engine's alone"
-TYPES = "types and constants"
+OTHERS = "Registers, and what is not an engine's alone"
+FUNCTIONS = "Functions"
+TYPES = "Types and constants"
 MOST_LIMITS = 3  # in a line; more are a list
 
 
-def reference(root: Path, pages: list[str]) -> str:
-    """The entries of all names, as MyST."""
-    import kernels  # noqa: F401  (settles the backend of nki)
+def entries(root: Path, pages: list[str], module: str) -> list[Entry]:
+    """The entries of a module, by group, the most used first."""
     from nkibook import facts
-    from nkibook.facts.coverage import coverage
     from nkibook.figures import judges
 
-    older = {short_name(entry.module, entry.name) for entry in coverage()}
-    used = uses(root, [page for page in pages if page != PAGE], "nki")
     documented = facts.documented("nki")
     tried = judges.tried(documented)
-    parts = []
-    for (module, group), names in _groups(documented).items():
-        parts += [f"### `{module}`{': ' * bool(group)}{group}", "", "````{eval-rst}"]
-        home = importlib.import_module(module)
-        by_use = sorted(names, key=lambda short: -tried[f"{module}.{short}"].kernels)
-        for short in by_use:
+    used = _uses(root, tuple(pages))
+    home = importlib.import_module(module)
+    made = []
+    for group, names in _groups(module, documented[module]).items():
+        for short in sorted(names, key=lambda short: -tried[f"{module}.{short}"].kernels):
             name, known = f"{module}.{short}", names[short]
             called = known["kind"] in ("function", "decorator")
-            text = _described(getattr(home, short, None)) if called else []
-            text = text or [_literal(known.get("semantics") or "")]
-            text += _said(known, judges.said(tried[name]), getattr(home, short, None))
+            value = getattr(home, short, None)
+            told = docstring(value) if called else None
+            told = told or known.get("semantics")
+            text = described(told) if called and docstring(value) else [literal(told or "")]
+            text += _said(known, judges.said(tried[name]), value)
             text += _releases(f"{SHORT.get(module, module)}.{short}")
-            text += _links(used.get(f"{SHORT.get(module, module)}.{short}", []))
+            text += used_in(used.get(f"{SHORT.get(module, module)}.{short}", []))
             text += _examples(name)
             kind, parameters = ("function", known["signature"]) if called else ("data", "")
-            # An object has one entry, and the older reference has those of both dialects.
-            index = ["   :no-index:"] if name in older else []
-            parts += [f".. py:{kind}:: {name}{parameters}", *index, ""]
-            parts += [*(f"   {line}".rstrip() for line in text), ""]
-        parts += ["````", ""]
-    return "\n".join(parts)
+            shown = f"{SHORT.get(module, module)}.{short}"
+            made.append(Entry(module, group, name, shown, kind, parameters, summary(told), text))
+    return made
 
 
-def _groups(modules: dict[str, dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
-    """The names by module and what they are: what kernels are written with comes first."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for module, names in modules.items():
-        for name, known in names.items():
+_uses = functools.cache(functools.partial(uses, dialect="nki"))
+
+
+def _groups(module: str, names: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The names of a module by what they are: what kernels are written with comes first."""
+    found: dict[str, dict[str, Any]] = {
+        group: {} for group in (*ENGINES.values(), OTHERS, FUNCTIONS, TYPES)
+    }
+    for name, known in names.items():
+        if module not in ("nki.language", "nki.isa"):
             group = ""
-            if known["kind"] in ("dtype", "constant", "class"):
-                group = TYPES if module in ("nki.language", "nki.isa") else ""
-            elif module == "nki.isa":
-                group = ENGINES.get((known.get("engines") or ("",))[0], OTHERS)
-            found.setdefault((module, group), {})[name] = known
-    modules_in_order, groups_in_order = list(modules), ["", *ENGINES.values(), OTHERS, TYPES]
-    return dict(
-        sorted(
-            found.items(),
-            key=lambda item: (
-                modules_in_order.index(item[0][0]),
-                groups_in_order.index(item[0][1]),
-            ),
-        )
-    )
+        elif known["kind"] in ("dtype", "constant", "class"):
+            group = TYPES
+        elif module == "nki.isa":
+            group = ENGINES.get((known.get("engines") or ("",))[0], OTHERS)
+        else:
+            group = FUNCTIONS
+        found.setdefault(group, {})[name] = known
+    return {group: names for group, names in found.items() if names}
 
 
 def _said(known: dict[str, Any], who: str, value: Any) -> Iterator[str]:
@@ -94,7 +85,7 @@ def _said(known: dict[str, Any], who: str, value: Any) -> Iterator[str]:
     if generation := known.get("generation"):
         cores = f", on {known['cores']} cores" if "cores" in known else ""
         yield f"*Chips:* NeuronCore-{generation} and later{cores}."
-    limits = [_literal(limit) for limit in known.get("constraints") or ()]
+    limits = [literal(limit) for limit in known.get("constraints") or ()]
     if len(limits) > MOST_LIMITS:
         yield from ("*Limits:*", "", *(f"- {limit}" for limit in limits))
     elif limits:
@@ -105,7 +96,7 @@ def _said(known: dict[str, Any], who: str, value: Any) -> Iterator[str]:
         if told := known.get(texts):
             yield from ("", f"*{title}:*", "")
             yield from (
-                f"- ``{name}{_signature(value, name)}``: {_literal(text)}"
+                f"- ``{name}{_signature(value, name)}``: {literal(text)}"
                 for name, text in told.items()
             )
     if known["kind"] not in ("dtype", "constant"):
@@ -133,7 +124,7 @@ def _releases(name: str) -> Iterator[str]:
 def _text(text: str) -> str:
     """Text with code between backticks, as reStructuredText."""
     parts = text.split("`")
-    return "".join(f"``{part}``" if n % 2 else _literal(part) for n, part in enumerate(parts))
+    return "".join(f"``{part}``" if n % 2 else literal(part) for n, part in enumerate(parts))
 
 
 def _signature(cls: Any, name: str) -> str:
@@ -146,12 +137,6 @@ def _signature(cls: Any, name: str) -> str:
     return str(inspect.Signature(plain))
 
 
-def _links(pages: list[str]) -> Iterator[str]:
-    if pages:
-        links = ", ".join(f":doc:`/{page}`" for page in pages[:MOST_PAGES])
-        yield from ("", f"Used in {links}{' and others' * (len(pages) > MOST_PAGES)}.")
-
-
 def _examples(name: str) -> Iterator[str]:
     from nkibook.figures.nki_examples import EXAMPLES
 
@@ -160,19 +145,3 @@ def _examples(name: str) -> Iterator[str]:
         yield from (f"   {line}" for line in example.text().split("\n"))
         if example.large:
             yield from ("", example.modelled(name.rpartition(".")[2]))
-
-
-def insert(app: Sphinx, page: str, source: list[str]) -> None:
-    """Put the entries in the place of the marker."""
-    if MARKER not in source[0]:
-        return
-    from sphinx_external_toc.parsing import parse_toc_yaml
-
-    root = Path(app.srcdir)
-    pages = list(parse_toc_yaml(root / "_toc.yml"))
-    source[0] = source[0].replace(MARKER, reference(root, pages))
-
-
-def setup(app: Sphinx) -> dict[str, bool]:
-    app.connect("source-read", insert)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -28,6 +28,9 @@ Documented = dict[str, dict[str, dict[str, Any]]]  # module, name, facts
 
 _FOLDER = Path(validation.__file__).parent
 _CHIPS = {"v3": "Trainium2, 3", "v4": "Trainium3"}
+# The pages of the reference with the entries of a module, beside the page with these tables.
+_PAGES = {f"nki.{module}": f"api_nki_{module}" for module in ("language", "isa", "collectives")}
+_OTHERS = "api_nki_others"
 _SHORT = {"nki.language": "nl", "nki.isa": "nisa", "nki.collectives": "ncc"}
 
 
@@ -149,8 +152,7 @@ def names(documented: Documented, group: str) -> Html:
 def _row(name: str, known: Tried, columns: Iterable[set[str]]) -> str:
     module, _, short = name.rpartition(".")
     code = f"<code>{_SHORT.get(module, module)}.<wbr>{short}</code>"
-    # The older reference has the entry of what both dialects call the same (`nki.jit`).
-    link = code if module in ("nki", "nki.typing") else f'<a href="#{name}">{code}</a>'
+    link = f'<a href="{_PAGES.get(module, _OTHERS)}.html#{name}">{code}</a>'
     chips = f" <small>{known.chips}</small>" if known.chips else ""
     of_suites = (sum(n for s, n in known.suites.items() if s in parts) for parts in columns)
     cells = "".join(f"<td>{count or ''}</td>" for count in (known.kernels, *of_suites))

@@ -45,10 +45,9 @@ SECTIONS = [
 ]
 
 NKI = re.compile(r"(nki|neuronxcc)\b")  # found only once kernels, nkibook or nkisim is imported
-# Tables, how to install, where to begin; and for instructors, whose students have the exercises.
+# Besides the pages of the API: tables, how to install, where to begin; and for instructors, whose
+# students have the exercises.
 REFERENCE = {
-    "api",
-    "api_nki",
     "bibliography",
     "cheat_sheet",
     "glossary",
@@ -253,6 +252,7 @@ def test_page_puzzles_and_solutions_have_the_same_names(page: Path, dialect: str
 
 def test_every_chapter_has_exercises() -> None:
     chapters = {Path(page).name for page in pages.in_order()}
+    chapters = {page for page in chapters if not page.startswith("api")}
     assert chapters - REFERENCE == {page.stem for page in PAGES}
 
 
