@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import operator
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from types import MemberDescriptorType
@@ -98,17 +97,16 @@ def map_leaves(fn: Callable[[Any], Any], value: Any, *, fresh: bool = False) -> 
             handed over itself, and of the others a copy: see the module.
         fresh: copy each container in any case, since others will change it.
     """
-    old = leaves(value)
-    new = [fn(leaf) for leaf in old]
-    if not fresh and all(map(operator.is_, new, old)):
-        return value
     if not _is_container(type(value)):
-        return new[0]
+        return fn(value)
     changes: dict[int, dict[int, Any]] = {}
     left: list[Any] = []
-    for (holder, at, leaf), other in zip(_walk(value, left), new, strict=True):
+    for holder, at, leaf in _walk(value, left):
+        other = fn(leaf)
         if other is not leaf:
             changes.setdefault(id(holder), {})[at] = other
+    if not (changes or fresh):
+        return value
     copies: dict[int, Any] = {}
     for holder in left:
         new_ones = changes.get(id(holder), {})

@@ -18,7 +18,7 @@ import numpy as np
 from nkisim.numerics.program import Program, TensorSpec
 from nkisim.runtime.frameworks.programs import add_program
 from nkisim.runtime.kernel import Specialization, as_kernel
-from nkisim.trace.arguments import leaves, map_leaves
+from nkisim.trace.arguments import map_leaves
 
 # For each specialisation, its backend_config by func_name.
 _configs: weakref.WeakKeyDictionary[Specialization, dict[str, str]] = weakref.WeakKeyDictionary()
@@ -76,16 +76,17 @@ class FrameworkKernel:
             nkisim.errors.KernelError: the kernel does what the hardware or compiler rejects.
         """
         args, kwargs = self.kernel.bind(args, kwargs)
-        abstract_args, abstract_kwargs = map_leaves(self._abstract, (args, kwargs))
-        specialization = self.kernel.specialize(abstract_args, abstract_kwargs)
-        tensors = [value for value in leaves((args, kwargs)) if self.is_framework_tensor(value)]
-        return specialization, tensors
+        tensors: list[Any] = []
 
-    def _abstract(self, value: Any) -> Any:
-        if not self.is_framework_tensor(value):
-            return value
-        shape, dtype = self.map_framework_tensor(value)
-        return TensorSpec(tuple(shape), self.translate_to_neuron_dtype(dtype))
+        def abstract(value: Any) -> Any:
+            if not self.is_framework_tensor(value):
+                return value
+            tensors.append(value)
+            shape, dtype = self.map_framework_tensor(value)
+            return TensorSpec(tuple(shape), self.translate_to_neuron_dtype(dtype))
+
+        abstract_args, abstract_kwargs = map_leaves(abstract, (args, kwargs))
+        return self.kernel.specialize(abstract_args, abstract_kwargs), tensors
 
     def dump_config(self, *args: Any, **kwargs: Any) -> tuple[str, list[str], list[str]]:
         """What the custom call of ``kernel(*args, **kwargs)`` carries.
