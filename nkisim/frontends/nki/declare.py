@@ -77,11 +77,14 @@ def _check_tile(session: Session, sizes: tuple, kind: Any, space: Space, name: s
             rule=f"a tensor on chip has at most {_RANK}",
             fix="join axes",
         )
-    if sizes[0] > machine.partitions:
+    rows, most = sizes[0], machine.partitions
+    if rows > most:
+        folded = f", or put the rest on a free axis: ({most}, {rows // most}, ...)"
         raise TileSizeError(
-            f"{what}: partition dimension {sizes[0]} exceeds maximum {machine.partitions}",
-            rule=f"axis 0 is laid over the {machine.partitions} partitions",
-            fix="put the rest on a free axis: (128, n // 128, ...)",
+            f"{what}: partition dimension {rows} exceeds maximum {most}",
+            rule=f"axis 0 is laid over the {most} partitions",
+            fix=f"loop over tiles, for first in range(0, {rows}, {most}), of the rows from first "
+            f"to min(first + {most}, {rows})" + folded * (rows % most == 0),
         )
     need = prod(sizes[1:]) * kind.itemsize
     room = machine.psum_bytes if space is Space.PSUM else machine.sbuf_usable_bytes
