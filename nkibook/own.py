@@ -1,6 +1,9 @@
 """A reader's kernels in the place of the book's.
 
-    python -m nkibook.own swiglu        # copies the book's kernels to my_kernels/swiglu.py
+    own.copy("swiglu")       # the book's kernels, in my_kernels/swiglu.py, to be edited
+    own.load("swiglu")       # launches those that are there, and says which
+
+    python -m nkibook.own swiglu        # copies, too, from a terminal
 
 Each operator has a file in the folder `my_kernels`, with kernels under the names and with the
 parameters of the book's, in `kernels/<operator>/nki.py` or `neuronxcc.py`. What is there is
@@ -153,18 +156,39 @@ def ours(name: str, parameters: Iterator[str] | set[str]) -> tuple[str, Any] | N
     return None
 
 
+def copy(package: str, folder: str | Path = FOLDER) -> Path:
+    """Copy the book's kernels of an operator, in the dialect of `kernels`, to be edited.
+
+    Args:
+        package: the operator, such as "swiglu".
+        folder: where; made if it is not there.
+
+    Returns:
+        The file, which imports what it needs from the book.
+
+    Raises:
+        FileExistsError: it is there already, and stays as it is.
+        ModuleNotFoundError: no such operator.
+    """
+    there = Path(folder) / f"{package}.py"
+    if there.exists():
+        raise FileExistsError(f"{there} is there already: edit it, or remove it first")
+    module = importlib.import_module(f"kernels.{package}.{kernels.dialect}")
+    there.parent.mkdir(parents=True, exist_ok=True)
+    there.write_text(inspect.getsource(module), encoding="utf-8")
+    return there
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command line."""
     packages = list(dict.fromkeys(operator.package for operator in operators()))
     parser = argparse.ArgumentParser(prog="python -m nkibook.own", description=(__doc__ or ""))
     parser.add_argument("operator", choices=packages)
     chosen = parser.parse_args(arguments).operator
-    there = Path(FOLDER) / f"{chosen}.py"
-    if there.exists():
-        parser.error(f"{there} is there already: edit it, or remove it first")
-    module = importlib.import_module(f"kernels.{chosen}.{kernels.dialect}")
-    there.parent.mkdir(exist_ok=True)
-    there.write_text(inspect.getsource(module), encoding="utf-8")
+    try:
+        there = copy(chosen)
+    except FileExistsError as error:
+        parser.error(str(error))
     print(f"{there} has the book's {' and '.join(kernels_of(chosen))}. Edit them.")
     return 0
 
