@@ -112,9 +112,10 @@ def _of_neuron(name: str, code: str, assumed: str, words: str = "") -> Probe:
 
 NEURON = (
     _of_neuron(
-        "torch_neuronx has nki_op and wrap_nki",
-        "import torch_neuronx as t\nresult = [hasattr(t, n) for n in ('nki_op', 'wrap_nki')]",
-        "[True, True]",
+        "torch_neuronx has nki_op, wrap_nki and synchronize",
+        "import torch_neuronx as t\n"
+        "result = [n for n in ('nki_op', 'synchronize', 'wrap_nki') if hasattr(t, n)]",
+        "['nki_op', 'synchronize', 'wrap_nki']",
     ),
     _of_neuron(
         "torch_xla is not beside PyTorch's neuron device",

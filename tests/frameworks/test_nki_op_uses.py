@@ -21,6 +21,7 @@ nkisim.install()
 import nki  # noqa: E402
 import nki.isa as nisa  # noqa: E402
 import nki.language as nl  # noqa: E402
+import torch_neuronx  # noqa: E402
 from torch_neuronx import nki_op, wrap_nki  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*other operators run on the CPU")
@@ -263,7 +264,7 @@ def test_a_pair_of_kernels_trains():
     for run in (loss, compiled(loss)):
         there = [t.to("neuron").requires_grad_() for t in (x, gain)]
         run(*there).backward()
-        torch.neuron.synchronize()
+        torch_neuronx.synchronize()
         for one, other in zip(there, here, strict=True):
             torch.testing.assert_close(one.grad.cpu(), other.grad, rtol=1e-4, atol=1e-4)
 

@@ -85,6 +85,9 @@ def nki_op(name, fn=None, mutates_args=()):
     return of_simulator.nki_op(name, fn, mutates_args)
 
 
+synchronize = torch.neuron.synchronize  # as torch_neuronx has it, in many programs that time calls
+
+
 def wrap_nki(kernel, **options):
     """`torch_neuronx.wrap_nki`. Cores that the kernel is bound to are lost: those of the wrapper
     count, by default one [12]."""

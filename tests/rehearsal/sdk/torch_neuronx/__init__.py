@@ -5,4 +5,4 @@
 import rehearsal_rules as rules
 
 if rules.HAS_NKI:
-    from rehearsal_neuron import nki_op, wrap_nki  # noqa: F401
+    from rehearsal_neuron import nki_op, synchronize, wrap_nki  # noqa: F401

@@ -2,7 +2,7 @@
 
 The one beside PyTorch/XLA has the decorator ``nki_jit`` for kernels of `neuronxcc.nki`. The one of
 SDK 2.30 and later is a backend of PyTorch: importing it makes ``torch.device("neuron")``, and it
-has ``nki_op`` and ``wrap_nki`` for kernels of `import nki`.
+has ``nki_op`` and ``wrap_nki`` for kernels of `import nki`, and ``synchronize``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from nkisim.frontends.neuronxcc.nki import jit
 
-__all__ = ["nki_jit", "nki_op", "wrap_nki"]
+__all__ = ["nki_jit", "nki_op", "synchronize", "wrap_nki"]
 
 _no_device: RuntimeError | None = None
 if importlib.util.find_spec("torch") is not None:
@@ -39,9 +39,13 @@ def nki_jit(func: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("nki_op", "wrap_nki"):
+    if name in ("nki_op", "synchronize", "wrap_nki"):
         if _no_device is not None:
             raise _no_device
+        if name == "synchronize":
+            import torch
+
+            return torch.neuron.synchronize  # type: ignore[attr-defined]
         from nkisim.runtime.torch_neuron import nki_op
 
         return getattr(nki_op, name)
