@@ -308,3 +308,14 @@ def test_items_leave_a_text_as_it_was() -> None:
     assert "columns" in html.split(">")[0]
     assert "--hang:8ch" in html  # what wraps of a rule begins below its first word
     assert BeautifulSoup(html, "html.parser").get_text() == f"{PRINTED}\n"
+
+
+def test_a_notebook_says_where_the_names_are(tmp_path: Path) -> None:
+    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: book/page\n")
+    (tmp_path / "book").mkdir()
+    text = "# A\n\n## Names\n\n<!-- names: nki -->\n\n```{code-cell} python\n1\n```\n"
+    (tmp_path / "book/page.md").write_text(text)
+    cells = notebooks.make("book/page", "nki", results.Result("", [[]]), tmp_path).cells
+    said = "The site of the book lists all names here, with an entry for each."
+    assert any(said in cell.source for cell in cells)
+    assert "<!--" not in "".join(cell.source for cell in cells)

@@ -292,10 +292,6 @@ def plain(text: str, dialect: str = "nki") -> str:
         (":::{neuronxcc}\nA\n:::\n:::{nki}\nB {cite}`a`\n:::", "B [a]"),
         ("- a\n- {neuronxcc}`b`\n- c", "- a\n- c"),
         ("See [it](#the-time).", "See [it](#The-time)."),
-        (
-            "## Names\n\n<!-- names: nki -->",
-            "## Names\n\nHere the site lists all names, with a link to the entry of each.",
-        ),
         ("Term\n: What it\n  means.", "- **Term**: What it\n  means."),
         (
             "````{dropdown} Hint\nA {term}`t`.\n````",

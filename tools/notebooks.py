@@ -62,7 +62,7 @@ os.environ |= {  # and it looks into the simulator, which runs its kernels on an
 }"""
 
 # What the site makes of these is not in a notebook.
-_GENERATED = re.compile(r"^<!-- [\w-]+-reference -->$", re.MULTILINE)
+_GENERATED = re.compile(r"^<!-- names: .* -->$", re.MULTILINE)  # book/_ext/reference.py
 _HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 
 
@@ -240,7 +240,7 @@ def _outputs(output: NotebookNode, alt: str | None, plain, made) -> list[Noteboo
 def _generated(text: str, page: str, root: Path) -> str:
     site = pages.site(root)
     there = f"[The site]({site}/{page}.html)" if site else "The site of the book"
-    return _GENERATED.sub(f"{there} has an entry for each name here.", text)
+    return _GENERATED.sub(f"{there} lists all names here, with an entry for each.", text)
 
 
 def _split(text: str) -> tuple[str, str, str]:

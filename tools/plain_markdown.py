@@ -27,10 +27,7 @@ _DEFINITION = re.compile(r"^(?!\s|[-*>|#])(.+)\n: +((?:.+\n?)(?:  +.+\n?)*)", re
 _EMPTY_ITEM = re.compile(r"^\s*(?:[-*]|\d+\.)\s*$")
 _ANCHOR = re.compile(r"(?<!!)\[([^\]]*)\]\(#([\w-]+)\)", re.DOTALL)
 _LOCAL_LINK = re.compile(r"<a href=\"(?!https?:)([^\"]*)\">(.*?)</a>", re.DOTALL)
-_NAMES = re.compile(r"<!-- names: .*? -->")  # of the reference: book/_ext/reference.py
 _FOR_THE_SITE = re.compile(r'^<div class="nki-choose">.*?^</div>\n', re.DOTALL | re.MULTILINE)
-
-_ON_THE_SITE = "Here the site lists all names, with a link to the entry of each."
 
 
 class References(Protocol):
@@ -78,7 +75,7 @@ class _Converter:
     def __call__(self, text: str) -> str:
         parts = [
             self._fence(*part) if isinstance(part, tuple) else self._prose(part)
-            for part in _parts(_NAMES.sub(_ON_THE_SITE, _FOR_THE_SITE.sub("", text)))
+            for part in _parts(_FOR_THE_SITE.sub("", text))
         ]
         return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).strip("\n")
 
