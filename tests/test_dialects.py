@@ -8,6 +8,7 @@ from pathlib import Path
 
 import dialects
 import nbformat
+import needs
 import pages
 import pytest
 from docutils import nodes
@@ -103,6 +104,13 @@ def test_pages_of_one_dialect_have_no_cells_of_the_other() -> None:
     for page, dialect in only.items():
         cells = [cell for cell in pages.cells(page) if cell.cell_type == "code"]
         assert pages.code(page, dialect) == cells
+
+
+def test_no_cell_of_import_nki_needs_pytorch_xla() -> None:
+    """Its SDK has PyTorch's `neuron` device, and no torch_xla beside it."""
+    asked = [page for page, dialect in pages.runs() if dialect == "nki"]
+    assert asked
+    assert [page for page in asked if needs.TORCH_XLA in needs.of(page, "nki")] == []
 
 
 def test_cells_and_outputs_of_a_dialect_are_tagged(root: Path, monkeypatch) -> None:
