@@ -17,7 +17,8 @@ _GUESSES = {
     "sendrecv": "it takes a transfer within SBUF here",
     "collectives": "data of other ranks takes a copy from HBM here, and no time for the exchange",
 }
-_ASSUMED = {"GpSimd": ", at an assumed rate: one element a lane and cycle"}
+# AWS publishes it for NeuronCore-v4: 128 elements a cycle (architecture guide of trn3).
+_GPSIMD_RATE = ", at an assumed rate: one element a lane and cycle"
 _UNEVEN = 1.5  # times the body of the quickest core: from there on the slowest is worth a line
 
 
@@ -52,7 +53,9 @@ def summary(t: Times, findings: Sequence[object]) -> str:
         f"  HBM {t.hbm_bytes / 1e6:.3f} MB at {t.bandwidth_gb_per_s:.1f} GB/s "
         f"(peak {t.peak_bandwidth_gb_per_s:.0f})",
         f"  roofline {floor:.1f} µs ({roof}), reached {t.roofline_fraction:.0%}; "
-        f"busiest: {t.bound.name}, {t.bound.busy_us:.1f} µs{_ASSUMED.get(t.bound.name, '')}",
+        f"busiest: {t.bound.name}, {t.bound.busy_us:.1f} µs"
+        + _GPSIMD_RATE
+        * (t.bound.name == "GpSimd" and t.machine.version < 4),
         f"  inputs and outputs, each moved once: {t.once_us:.1f} µs, "
         f"{t.once_us / t.latency_us:.0%} of the latency",
     ]

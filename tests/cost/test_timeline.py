@@ -24,6 +24,7 @@ import nkisim
 from nkibook.records import dma_bound
 from nkibook.validation import elementwise, mamba, vector_add
 from nkisim.errors import ParameterError
+from nkisim.machine import GEN4
 from nkisim.report import figure
 from nkisim.report.times import MODELLED, Interval
 
@@ -595,3 +596,6 @@ def test_an_assumed_rate_is_marked_where_it_decides():
     assert t.bound.name == "GpSimd"
     assert "at an assumed rate" in t.summary()
     assert "at an assumed rate" not in nkisim.profile(softmax_of(1), spec(100, 64)).summary()
+    published = nkisim.profile(counted.on(GEN4), spec(64, 512))
+    assert published.bound.name == "GpSimd"
+    assert "at an assumed rate" not in published.summary()
