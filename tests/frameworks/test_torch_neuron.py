@@ -9,6 +9,8 @@ import copy
 import io
 import itertools
 import pickle
+import runpy
+import sys
 import warnings
 
 import numpy as np
@@ -537,3 +539,18 @@ def test_without_a_compiler_there_is_a_way(monkeypatch, tmp_path):
     with pytest.raises(guard.NoCompilerError, match="why"):
         from torch_neuronx import nki_hop  # noqa: F401
     assert torch_neuronx.nki_jit
+
+
+def test_an_import_without_a_device_says_why(monkeypatch):
+    """Unless there is PyTorch/XLA, which has one."""
+
+    def none():
+        raise guard.NoCompilerError("why")
+
+    monkeypatch.setattr("nkisim.runtime.torch_neuron.set_up", none)
+    file = vars(torch_neuronx)["_real"].__file__
+    monkeypatch.delitem(sys.modules, "torch_xla", raising=False)
+    with pytest.warns(UserWarning, match=r"no torch\.device\('neuron'\): why"):
+        runpy.run_path(file)
+    monkeypatch.setitem(sys.modules, "torch_xla", torch)
+    runpy.run_path(file)

@@ -8,6 +8,8 @@ has ``nki_op`` and ``wrap_nki`` for kernels of `import nki`, and ``synchronize``
 from __future__ import annotations
 
 import importlib.util
+import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -21,8 +23,10 @@ if importlib.util.find_spec("torch") is not None:
 
     try:
         set_up()
-    except RuntimeError as error:  # of use to none who is on PyTorch/XLA
+    except RuntimeError as error:
         _no_device = error
+        if "torch_xla" not in sys.modules:  # who is on PyTorch/XLA has a device
+            warnings.warn(f"there is no torch.device('neuron'): {error}", stacklevel=2)
 
 
 def nki_jit(func: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
