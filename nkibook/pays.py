@@ -162,14 +162,21 @@ def _argument(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def _array(framework: str, dtype: str, shape: tuple[int, ...]) -> Any:
-    """An array of a framework without values."""
+    """An array of a framework without values. Raises ValueError for a dtype that it lacks."""
+    wrong = f"{framework} has no dtype {dtype!r}: write one as float32, bfloat16 or int32"
     if framework == "torch":
         import torch
 
-        return torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
+        found = getattr(torch, dtype, None)
+        if not isinstance(found, torch.dtype):
+            raise ValueError(wrong)
+        return torch.empty(shape, dtype=found, device="meta")
     import jax
 
-    return jax.ShapeDtypeStruct(shape, dtype)
+    try:
+        return jax.ShapeDtypeStruct(shape, dtype)
+    except TypeError as error:
+        raise ValueError(wrong) from error
 
 
 def main() -> int:
@@ -186,7 +193,10 @@ def main() -> int:
         parser.error(str(error))
     if not callable(getattr(module, options.function, None)):
         parser.error(f"{options.file} has no function {options.function}")
-    args = [_array(options.framework, *arg) for arg in options.args]
+    try:
+        args = [_array(options.framework, *arg) for arg in options.args]
+    except ValueError as error:
+        parser.error(str(error))
     print(of_function(getattr(module, options.function), *args))
     return 0
 

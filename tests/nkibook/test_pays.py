@@ -5,6 +5,7 @@ import pytest
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
+from nkibook import pays  # noqa: E402
 from nkibook.chip import CHIPS  # noqa: E402
 from nkibook.hlo import jax_hlo  # noqa: E402
 from nkibook.pays import DISPATCH_US, payoff  # noqa: E402
@@ -98,3 +99,14 @@ def test_the_command(run_python, tmp_path):
     assert "does not pay: fused, the operations move 0.2 MB" in done.stdout
     done = run_python("-m", "nkibook.pays", "mine.py", "twice", "300 by 70", check=False)
     assert "write one as 'bfloat16[1024,4096]'" in done.stderr
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_a_dtype_that_a_framework_lacks_is_named(framework, tmp_path, monkeypatch, capsys) -> None:
+    (tmp_path / "mine.py").write_text("def double(x):\n    return 2 * x\n")
+    command = ["pays", str(tmp_path / "mine.py"), "double", "bf16[4,4]", "--framework", framework]
+    monkeypatch.setattr("sys.argv", command)
+    with pytest.raises(SystemExit) as ended:
+        pays.main()
+    assert ended.value.code == 2
+    assert f"{framework} has no dtype 'bf16': write one as" in capsys.readouterr().err
