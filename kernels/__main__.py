@@ -15,6 +15,7 @@ import argparse
 import importlib.util
 import sys
 import warnings
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -26,8 +27,15 @@ from kernels.operators import Operator, backward, forward, operators
 check_alone()
 
 
-def errors(operator: Operator, framework: Framework) -> dict[str, float]:
-    """What was compared, and its largest error in tolerances: up to 1 is right."""
+def compared(
+    operator: Operator, framework: Framework
+) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Run an operator in float32.
+
+    Yields:
+        What was computed, "result" or "gradient 0" and so on, its value, and NumPy's. The backward
+        kernel gets what the forward kernel keeps for it.
+    """
     arrays = operator.arrays("float32")
     expected = operator.reference(*arrays)
     # The gradient of half the sum of squares: not constant.
@@ -40,9 +48,14 @@ def errors(operator: Operator, framework: Framework) -> dict[str, float]:
             *backward(operator, framework, arrays, expected),
         )
     names = ["result", *(f"gradient {number}" for number in range(len(arrays)))]
+    yield from zip(names, found, wanted, strict=True)
+
+
+def errors(operator: Operator, framework: Framework) -> dict[str, float]:
+    """What was compared, and its largest error in tolerances: up to 1 is right."""
     return {
         f"{name} {got.shape}": error_in_tolerances(got, want, np.float32)
-        for name, got, want in zip(names, found, wanted, strict=True)
+        for name, got, want in compared(operator, framework)
     }
 
 

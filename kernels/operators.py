@@ -37,7 +37,8 @@ class Operator:
             imports the framework. For NumPy it launches the kernel.
         reference: the result, by NumPy.
         gradients: with the gradient of the result first, the arguments' gradients, by NumPy.
-        backward: launches the backward kernel on NumPy arrays, as `gradients`.
+        backward: launches the backward kernel on NumPy arrays, as `gradients`, with what the
+            forward kernel keeps for it.
         batches: which arguments a batch may be on, so that ``vmap`` stays one launch.
         orders: how many times the operator can be differentiated; None for any number.
     """
@@ -146,14 +147,16 @@ def _rmsnorm() -> Operator:
         return lambda x, w: norm(x, w, 1e-5)
 
     def data(rng: np.random.Generator) -> Arrays:
-        return rng.standard_normal((131, 300), np.float32), rng.standard_normal(300, np.float32)
+        # Their mean square is 10 times eps, so that a result without it is wrong.
+        x = np.float32(0.01) * rng.standard_normal((131, 300), np.float32)
+        return x, rng.standard_normal(300, np.float32)
 
     def gradients(g: np.ndarray, x: np.ndarray, w: np.ndarray) -> Arrays:
         grad_x, grad_w = reference.rms_norm_backward(g, x, w, reference.rms_norm(x, w, 1e-5)[1])
         return grad_x, grad_w.astype(w.dtype)
 
     def backward(g: np.ndarray, x: np.ndarray, w: np.ndarray) -> Any:
-        grad_x, grad_w = nki_rms_norm_backward(g, x, w, reference.rms_norm(x, w, 1e-5)[1])
+        grad_x, grad_w = nki_rms_norm_backward(g, x, w, nki_rms_norm(x, w, 1e-5)[1])
         return grad_x, grad_w.astype(w.dtype)
 
     return Operator(
@@ -195,7 +198,7 @@ def _softmax() -> Operator:
         _by_framework("softmax", "softmax", nki_softmax),
         reference.softmax,
         lambda g, x: (reference.softmax_backward(g, reference.softmax(x)),),
-        lambda g, x: nki_softmax_backward(g, reference.softmax(x)),
+        lambda g, x: nki_softmax_backward(g, nki_softmax(x)),
         batches=(True,),
         orders=1,
     )
@@ -215,7 +218,7 @@ def _attention() -> Operator:
         return lambda q, k, v: attention(q, k, v, scale=scale)
 
     def backward(g: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Any:
-        o, lse = reference.attention(q, k, v, scale)
+        o, lse = nki_attention(q, k, v, scale)
         return nki_attention_backward(g, q, k, v, o, lse, scale)
 
     return Operator(
@@ -305,7 +308,7 @@ def _cross_entropy() -> Operator:
 
     def backward(g: np.ndarray, x: np.ndarray) -> Any:
         targets = targets_of(x)
-        return nki_cross_entropy_backward(g, x, targets, reference.cross_entropy(x, targets)[1])
+        return nki_cross_entropy_backward(g, x, targets, nki_cross_entropy(x, targets)[1])
 
     return Operator(
         "cross_entropy",

@@ -2,6 +2,7 @@
 
     own.copy("swiglu")       # the book's kernels, in my_kernels/swiglu.py, to be edited
     own.load("swiglu")       # launches those that are there, and says which
+    own.names("swiglu")      # what such a file may hold
 
     python -m nkibook.own swiglu        # copies, too, from a terminal
 
@@ -13,15 +14,24 @@ launched, and what is not is the book's.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import inspect
+import re
+import sys
+import textwrap
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import kernels
 from kernels import launch
+from kernels.arrays import first_wrong
 from kernels.operators import operators
+from nkisim.errors import KernelError
 from nkisim.runtime.importing import import_file
 
 FOLDER = "my_kernels"
@@ -35,42 +45,65 @@ class Choice(NamedTuple):
         operator: its package in `kernels`.
         name: of the book's kernel.
         kernel: the reader's; None for the book's.
-        said: what was found out about it.
+        said: whose it is, in a line.
+        trouble: why the reader's is not launched, in whole; "" if it is, or if there is none.
     """
 
     operator: str
     name: str
     kernel: Any
     said: str
+    trouble: str = ""
 
 
 class Own(list[Choice]):
-    """What `load` chose, one for each kernel of the operators. Prints as a table."""
+    """What `load` chose, one for each kernel of the operators.
+
+    Prints as a table, with what is wrong below it.
+
+    Attributes:
+        notes: on the folder and its files.
+    """
+
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         width = max((len(choice.name) for choice in self), default=0)
-        return "\n".join(f"{choice.name:{width}}  {choice.said}" for choice in self)
+        table = [f"{choice.name:{width}}  {choice.said}" for choice in self]
+        troubles: dict[
+            str, list[str]
+        ] = {}  # two kernels of a file that cannot be imported share it
+        for choice in self:
+            if choice.trouble:
+                troubles.setdefault(choice.trouble, []).append(choice.name)
+        below = []
+        for trouble, names in troubles.items():
+            details = textwrap.indent(trouble.partition("\n")[2], "  ")  # the first line is said
+            below.append(f"\n{', '.join(names)}\n{details}")
+        return "\n".join([*table, *self.notes, *below])
 
 
-def load(*packages: str, folder: str | Path = FOLDER, **given: Any) -> Own:
+def load(*packages: str, folder: str | Path | None = FOLDER, **given: Any) -> Own:
     """Launch a reader's kernels from here on, and the book's where there is none.
 
-    Call it before the operators are used: JAX keeps a program that it has traced.
+    Functions that PyTorch or JAX compiled before are compiled anew when they are called next: they
+    hold the kernels of then.
 
     Args:
         packages: the operators, such as "swiglu".
-        folder: holds a file for each operator, or not.
+        folder: holds a file for each operator, or not; None for no folder.
         given: kernels by the name of the book's, before those of the folder:
             ``nki_matmul_kernel=any_size``.
 
     Returns:
         Which kernel each one is. In the simulator the reader's are tried first, on the example of
-        `python -m kernels`: one that is wrong, or that raises, is not launched, and its line says
-        so. A kernel may lack the last parameters of the book's. It is launched without them where
-        they are false, and the book's is launched where they are not.
+        `python -m kernels`, the backward kernel with what the forward kernel keeps for it: one that
+        is wrong, or that raises, is not launched, and its line says so, as it does of a file that
+        cannot be imported and of what is no kernel of this dialect. A kernel may lack the last
+        parameters of the book's. It is launched without them where they are false, and the book's
+        is launched where they are not.
 
     Raises:
-        TypeError: more parameters than the book's kernel has, or no kernel of this dialect.
         ValueError: a name that is no kernel of these operators.
     """
     names = {name: package for package in packages for name in kernels_of(package)}
@@ -81,17 +114,111 @@ def load(*packages: str, folder: str | Path = FOLDER, **given: Any) -> Own:
         )
     for name in names:
         launch.instead.pop(name, None)
+    _forget_compiled()
     found = Own()
-    for name, package in names.items():
-        path = Path(folder) / f"{package}.py"
-        kernel, where = given.get(name), "given here"
-        if kernel is None and path.is_file():
-            kernel, where = getattr(import_file(path), name, None), str(path)
-        said = "the book's"
-        if kernel is not None:
-            said = _put(package, name, kernel, where)
-        found.append(Choice(package, name, launch.instead.get(name, (None,))[0], said))
+    notes: list[str] = []
+    for package in dict.fromkeys(packages):
+        module: Any = None
+        path = Path(folder or "") / f"{package}.py"
+        trouble = ""
+        if folder is not None and path.is_file():
+            try:
+                module = import_file(path)
+            except Exception as error:  # whatever the reader's code does wrong
+                trouble = _told(error)
+        defined = [name for name in kernels_of(package) if hasattr(module, name)]
+        if module is not None:
+            notes.extend(_on_names(path, module, package, defined))
+        for name in kernels_of(package):
+            kernel, where = given.get(name), "given here"
+            if kernel is None:
+                kernel, where = getattr(module, name, None), str(path)
+            wrong = _put(package, name, kernel, where) if kernel is not None else trouble
+            said = "the book's"
+            if wrong:
+                said += f": {where if kernel is not None else path} {wrong.splitlines()[0]}"
+            elif kernel is not None:
+                said = f"yours, {where}"
+            chosen = launch.instead.get(name, (None,))[0]
+            found.append(Choice(package, name, chosen, said, wrong))
+    found.notes = (*notes, *_on_folder(folder))
     return found
+
+
+@contextlib.contextmanager
+def only(*packages: str, **given: Any) -> Iterator[Own]:
+    """A context in which the book's kernels are launched, but for those that are given.
+
+    Args:
+        packages, given: as for `load`.
+    """
+    before = dict(launch.instead)
+    launch.instead.clear()
+    try:
+        yield load(*packages, folder=None, **given)
+    finally:
+        launch.instead.clear()
+        launch.instead.update(before)
+        _forget_compiled()
+
+
+def mine() -> list[str]:
+    """The names of the book's kernels in whose place a reader's is launched."""
+    return list(launch.instead)
+
+
+def _forget_compiled() -> None:
+    """Have PyTorch and JAX trace functions anew, where they are loaded."""
+    if "torch._dynamo" in sys.modules:
+        sys.modules["torch._dynamo"].reset()
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
+
+
+def _on_names(path: Path, module: Any, package: str, defined: list[str]) -> Iterator[str]:
+    """What to say of a file that has no kernel, or one under a name that is none of the book's."""
+    missing = [name for name in kernels_of(package) if name not in defined]
+    others = [
+        name
+        for name, value in vars(module).items()
+        if name.startswith("nki_") and getattr(value, "__module__", "") == path.stem
+    ]
+    others = [name for name in others if name not in defined]
+    if missing and (others or not defined):
+        has = f" (it has {', '.join(others)})" if others else ""
+        yield f"{path} has no {' and no '.join(missing)}{has}."
+
+
+def _on_folder(folder: str | Path | None) -> Iterator[str]:
+    """What to say of a folder: where it is, and which files in it are of no operator."""
+    if folder is None:
+        return
+    if not Path(folder).is_dir():
+        yield f"There is no folder {folder} where Python runs (os.getcwd() says where)."
+        return
+    yield f"Looked in {Path(folder).resolve()}."
+    known = {operator.package for operator in operators()}
+    for path in sorted(Path(folder).glob("*.py")):
+        if path.stem not in known:
+            yield (
+                f"{path} is named after no operator. They are {', '.join(sorted(known))}: "
+                "rmsnorm.py holds kernels of rmsnorm."
+            )
+
+
+def names(*packages: str) -> str:
+    """The names, the parameters and the results of the kernels that a file of each operator may
+    hold, as lines of text."""
+    lines = []
+    for package in packages:
+        module = importlib.import_module(f"kernels.{package}.{kernels.dialect}")
+        lines.append(f"{FOLDER}/{package}.py")
+        for name in kernels_of(package):
+            kernel = getattr(module, name)
+            body = textwrap.dedent(inspect.getsource(kernel.func))
+            results = re.findall(r"^    return (.+)$", body, re.MULTILINE)[-1]
+            lines.append(f"  {name}{inspect.signature(kernel)} -> {results}")
+    return "\n".join(lines)
 
 
 def kernels_of(package: str) -> list[str]:
@@ -101,42 +228,55 @@ def kernels_of(package: str) -> list[str]:
 
 
 def _put(package: str, name: str, kernel: Any, where: str) -> str:
-    """Launch a kernel under a name if it is right. Returns what to say of it."""
+    """Launch a kernel under a name if it is right. Returns what is wrong, or ""."""
     book = getattr(importlib.import_module(f"kernels.{package}.{kernels.dialect}"), name)
     if type(kernel) is not type(book):
-        raise TypeError(
-            f"{name} in {where} is a {type(kernel).__module__}.{type(kernel).__name__}, and the "
-            f"book's kernels here are those of {kernels.dialect}: decorate it with @nki.jit of "
+        return (
+            f"has a {type(kernel).__module__}.{type(kernel).__name__} as {name}\n"
+            f"The book's kernels here are those of {kernels.dialect}: decorate it with @nki.jit of "
             f"{'nki' if kernels.dialect == 'nki' else 'neuronxcc.nki'}, or start Python with the "
             "other NKI_DIALECT."
         )
     takes, wanted = (len(inspect.signature(k).parameters) for k in (kernel, book))
     if takes > wanted:
-        raise TypeError(
-            f"{name} in {where} has {takes} parameters, and the book's has {wanted}: "
-            f"{inspect.signature(book)}. Leave the last ones out."
+        return (
+            f"has {takes} parameters for {name}, and the book's has {wanted}\n"
+            f"They are {inspect.signature(book)}. Leave the last ones out."
         )
     launch.instead[name] = kernel, takes
-    if kernels.backend == "nkisim" and (problem := _problem(package)):
+    if kernels.backend == "nkisim" and (problem := _problem(package, name)):
         del launch.instead[name]
-        return f"the book's; yours ({where}) {problem}"
-    return f"yours, {where}"
+        return problem
+    return ""
 
 
-def _problem(package: str) -> str:
-    """What is wrong with an operator in float32, as `python -m kernels` tries it, or ""."""
-    from kernels.__main__ import errors
+def _problem(package: str, name: str) -> str:
+    """What is wrong with a kernel of an operator in float32, as `python -m kernels` tries it, or
+    ""."""
+    from kernels.__main__ import compared
 
+    keeps = not name.endswith("_backward_kernel") and len(kernels_of(package)) > 1
     for operator in operators():
         if operator.package == package:
             try:
-                found = errors(operator, "numpy")
+                for what, got, want in compared(operator, "numpy"):
+                    if problem := first_wrong(got, want, np.float32):
+                        if keeps and what != "result":
+                            what += ", which the book's backward kernel computes from its results,"
+                        return f"is wrong\nIts {what} is {problem}."
             except Exception as error:  # whatever the reader's code does wrong
-                return f"raises {type(error).__name__}: {str(error).splitlines()[0]}"
-            for what, size in found.items():
-                if not size <= 1:
-                    return f"is wrong: its {what} is off by {size:.2g} times the tolerance"
+                return _told(error)
     return ""
+
+
+def _told(error: Exception) -> str:
+    """The whole message of an error, with the line of the reader's that it comes from."""
+    if isinstance(error, KernelError | SyntaxError):  # which name the line themselves
+        text = "".join(traceback.format_exception_only(error)).strip()
+    else:
+        line = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{type(error).__name__}: {error}\n  at {line.filename}:{line.lineno}: {line.line}"
+    return f"raises {type(error).__name__}\n{text}"
 
 
 def ours(name: str, parameters: Iterator[str] | set[str]) -> tuple[str, Any] | None:
