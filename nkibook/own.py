@@ -217,7 +217,7 @@ def names(*packages: str) -> str:
             kernel = getattr(module, name)
             body = textwrap.dedent(inspect.getsource(kernel.func))
             results = re.findall(r"^    return (.+)$", body, re.MULTILINE)[-1]
-            lines.append(f"  {name}{inspect.signature(kernel)} -> {results}")
+            lines += [f"  {name}{inspect.signature(kernel)}", f"    -> {results}"]
     return "\n".join(lines)
 
 

@@ -329,19 +329,20 @@ def draw_bars(by_chip: Mapping[str, Sequence[Bar]]) -> Figure:
         for bar in found:
             parts = [(name, ms, COLORS[_LOOKS[name]], "") for name, ms in bar.kernels.items()]
             parts = sorted(parts, key=lambda part: list(_LOOKS).index(part[0]))
-            parts += [("products, no kernel", bar.products, "#8a94a6", "//")]
+            parts += [("products, no kernel", bar.products, COLORS["blue"], "//")]
             parts += [("everything else", bar.rest, "#c3c9d4", "..")]
             left = 0.0
             for name, ms, color, hatch in parts:
                 label = name.replace("_", "-") if ms and name not in seen else None
                 seen |= {name} if ms else set()
                 axes.barh(
-                    row, ms, left=left, color=color, hatch=hatch, edgecolor="#5b6472", linewidth=0,
+                    row, ms, left=left, color=color, hatch=hatch, linewidth=0,
+                    edgecolor="#ffffff" if color == COLORS["blue"] else "#5b6472",
                     label=label,
                 )  # fmt: skip
                 left += ms
             axes.annotate(
-                f"{left:.1f}", (left, row), (4, 0), textcoords="offset points", va="center"
+                f"{left:.2f}", (left, row), (4, 0), textcoords="offset points", va="center"
             )
             places.append(row)
             names.append(bar.title)
@@ -354,7 +355,7 @@ def draw_bars(by_chip: Mapping[str, Sequence[Bar]]) -> Figure:
     axes.set_xlim(0, 1.12 * most)
     fig.legend(loc="outside lower center", ncols=2)
     said = "; ".join(
-        f"{CHIPS[chip].title}: " + ", ".join(f"{bar.title} {bar.total:.1f} ms" for bar in found)
+        f"{CHIPS[chip].title}: " + ", ".join(f"{bar.title} {bar.total:.2f} ms" for bar in found)
         for chip, found in by_chip.items()
     )
     return show(fig, f"Bars of a step's time. {said}.")

@@ -1,6 +1,7 @@
 """A reader's kernels: whose is launched, where, and what is said of one that is wrong."""
 
 import re
+from pathlib import Path
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
@@ -180,8 +181,8 @@ def test_only_puts_back_what_was_there():
 
 def test_the_names_of_kernels_come_with_parameters_and_results():
     said = own.names("rmsnorm", "rope")
-    assert "  nki_rms_norm_kernel(x_input, weight, eps) -> y_output, invvar_output" in said
-    assert "my_kernels/rope.py\n  nki_rope_kernel(x, cos, sin, inverse=False) -> y" in said
+    assert "  nki_rms_norm_kernel(x_input, weight, eps)\n    -> y_output, invvar_output" in said
+    assert "my_kernels/rope.py\n  nki_rope_kernel(x, cos, sin, inverse=False)\n    -> y" in said
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
@@ -228,3 +229,35 @@ def test_the_step_models_the_readers_kernel_where_its_dialect_runs():
     assert after["inf2"].microseconds == nkisim.profile(product.on(GEN2), *tensors).body_us
     for chip in ("trn2", "trn2 one core"):  # the book's in the other dialect, of one row more
         assert after[chip].microseconds == pytest.approx(before[chip], rel=0.02)
+
+
+def test_a_readers_kernel_is_modelled_on_the_cores_of_the_column(tmp_path, monkeypatch):
+    from types import SimpleNamespace
+
+    from kernels.swiglu import nki as in_nki
+    from nkibook import steps
+    from nkisim.runtime.importing import import_file
+
+    inputs = [(name, (515, 700), "float32") for name in ("gate", "up")]
+    config = {"inputs": inputs, "constants": {}}
+    call = SimpleNamespace(kernel_name="nki_swiglu_kernel", config=config)
+
+    def times():
+        return {c: steps.modelled([call], c)[0].microseconds for c in ("trn2 one core", "trn2")}
+
+    book = times()
+    assert book["trn2"] < 0.7 * book["trn2 one core"]
+    monkeypatch.setattr(kernels, "dialect", "nki")
+    source = Path(in_nki.__file__).read_text()
+    (tmp_path / "shares.py").write_text(source)
+    shared = "range(nl.program_id(0), len(tiles), nl.num_programs(0))"
+    assert shared in source
+    (tmp_path / "alone.py").write_text(source.replace(shared, "range(len(tiles))"))
+    kernel = import_file(tmp_path / "shares.py").nki_swiglu_kernel
+    for bound in kernel, kernel[2]:
+        launch.instead["nki_swiglu_kernel"] = bound, 2
+        assert times() == book
+    alone = import_file(tmp_path / "alone.py").nki_swiglu_kernel
+    launch.instead["nki_swiglu_kernel"] = alone, 2
+    found = times()
+    assert found["trn2"] == found["trn2 one core"] == pytest.approx(book["trn2 one core"])

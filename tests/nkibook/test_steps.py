@@ -136,7 +136,7 @@ def test_pictures_of_a_step_name_every_time():
     assert [bar.title for bar in bars] == ["one operation at a time", "fused", "again"]
     assert bars[0].total > bars[1].total == bars[2].total > bars[1].products > 0
     assert isinstance(transformer.draw_bars({"inf2": bars}), Figure)
-    assert f"fused {bars[1].total:.1f} ms" in transformer.draw_bars({"inf2": bars}).alt
+    assert f"fused {bars[1].total:.2f} ms" in transformer.draw_bars({"inf2": bars}).alt
     found = transformer.swaps(ways)
     assert list(found) == list(steps.CHIPS)
     assert f"again {found['trn2']['again']:.2f}" in transformer.draw_swaps(found).alt
