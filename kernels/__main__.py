@@ -73,11 +73,12 @@ def main(arguments: list[str] | None = None) -> int:
             f"with its extra, pip install '.[{framework}]' in a checkout, or leave the option out: "
             "the kernels run on NumPy arrays."
         )
+    runs = "the Neuron SDK" if kernels.backend == "neuronxcc" else kernels.backend
     worst = 0.0
     for operator in known:
         if operator.package != chosen.operator:
             continue
-        print(f"{operator.name} in {framework}, kernels run by {kernels.backend}")
+        print(f"{operator.name} in {framework}, kernels run by {runs}")
         for what, error in errors(operator, framework).items():
             print(f"  {what}: {'right' if error <= 1 else 'WRONG'}, {error:.2g} of the tolerance")
             worst = max(worst, error)
