@@ -42,8 +42,11 @@ METADATA = {
 
 RUNS_ON = {
     "neuronxcc": "inf2 and trn1 with Neuron SDK 2.29 or earlier",
-    "nki": "trn2 and trn3 with Neuron SDK 2.30 or later",
+    "nki": "trn2 and trn3 with Neuron SDK 2.33",
 }
+
+# Added where a page uses the device of PyTorch.
+BETA = {"nki": ", whose device for PyTorch (TorchNeuron) is a public beta"}
 
 # The id of the cell that installs the package: it belongs to the notebook, not to the page.
 SETUP_ID = "setup"
@@ -271,12 +274,14 @@ def _opening(page: str, dialect: str, text: str, root: Path) -> list[NotebookNod
         "put that file beside this notebook first (`pip wheel --no-deps .` in the repository "
         "makes it)."
     )
-    in_simulator = needs.SIMULATOR in needs.of(page, dialect, root)
+    needed = needs.of(page, dialect, root)
+    beta = BETA.get(dialect, "") if needs.TORCH_NEURON in needed else ""
+    in_simulator = needs.SIMULATOR in needed
     where_else = (
         ", and on an instance, in the simulator, too" if in_simulator else ", and on an instance"
     )
     note = (
-        f"> **In `{mark}`**, for {RUNS_ON[dialect]}.{twins}\n"
+        f"> **In `{mark}`**, for {RUNS_ON[dialect]}{beta}.{twins}\n"
         ">\n"
         "> It runs on a laptop and in Colab, where a simulator runs the kernels"
         f"{where_else}. {install}"
