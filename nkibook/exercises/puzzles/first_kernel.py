@@ -3,7 +3,7 @@
 from nkibook.exercises import exercise
 
 
-@exercise(((128, 64), (128, 64)), ((5, 3), (5, 3)), lines=1)
+@exercise(((4, 8), (4, 8)), ((5, 3), (5, 3)), lines=1)
 def difference(a, b):
     return a - b
 
