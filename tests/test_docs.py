@@ -50,7 +50,7 @@ def test_the_picture_of_the_readme_is_there_and_is_the_one_of_the_landing_page()
     (alt,) = re.findall(r'alt="([^"]+)"', readme)
     landing = (ROOT / "notebooks/nki/intro.ipynb").read_text()
     said = [float(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", alt)]
-    for kernel in ("apart_nki", "nki_cross_entropy_backward_kernel"):
+    for kernel in ("apart_nki", "loss_and_gradient"):
         (us,) = set(re.findall(rf"timeline of {kernel}, ([\d.]+) microseconds", landing))
         assert min(abs(float(us) - number) for number in said) <= 0.55, kernel  # both are rounded
 
