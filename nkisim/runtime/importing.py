@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +17,7 @@ class NotImportableError(Exception):
 def import_file(path: str | Path) -> ModuleType:
     """Run a Python file as the module of its name.
 
+    It is read anew each time: bytecode may be of a file edited within the same second.
     Its folder goes to the front of ``sys.path`` and stays there, since functions of the file may
     import neighbours when they are called.
 
@@ -31,5 +33,8 @@ def import_file(path: str | Path) -> ModuleType:
         raise NotImportableError(f"{str(path)!r} is no file of Python")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    if isinstance(spec.loader, SourceFileLoader):
+        exec(spec.loader.source_to_code(path.read_bytes(), str(path)), module.__dict__)
+    else:
+        spec.loader.exec_module(module)
     return module

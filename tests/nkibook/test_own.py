@@ -169,6 +169,15 @@ def test_functions_compiled_before_launch_the_kernels_that_were_loaded_last():
     assert [call.kernel.__name__ for call in seen] == ["nki_matmul_kernel"]
 
 
+def test_a_file_edited_within_a_second_is_read_anew(tmp_path):
+    file = own.copy("rope", tmp_path)
+    text = file.read_text()
+    for version in "12":
+        file.write_text(f"{text}\nVERSION = {version}\n")
+        (choice,) = own.load("rope", folder=tmp_path)
+        assert choice.kernel.func.__globals__["VERSION"] == int(version)
+
+
 def test_only_puts_back_what_was_there():
     own.load("matmul", nki_matmul_kernel=product)
     with own.only():
