@@ -31,8 +31,10 @@ from nkibook import bench
 from nkibook.bench import Kind, Record
 from nkibook.options import input_file, output_file
 
-MEASURED = Path(__file__).resolve().parents[1] / "measured.json"
-"""What the pages show beside the model, where it is there."""
+MEASURED = "measured.json"
+"""What the pages show beside the model: in the current folder, else in that of the book."""
+
+BOOK = Path(__file__).resolve().parents[1]
 
 
 class NoDeviceError(RuntimeError):
@@ -207,8 +209,8 @@ class NotMeasured:
     def __init__(self) -> None:
         instance = "a trn2 or trn3" if kernels.dialect == "nki" else "an inf2 or trn1"
         self.text = (
-            f"Nothing was measured: there is no {MEASURED.name} in the folder of the book. On "
-            f"{instance} instance, `python -m nkibook.device --all {MEASURED.name}` writes it."
+            f"Nothing was measured: there is no {MEASURED} in the current folder. On {instance} "
+            f"instance, `python -m nkibook.device --all {MEASURED}` writes it."
         )
 
     def __repr__(self) -> str:
@@ -225,11 +227,12 @@ def measured(label: str) -> Any:
     Args:
         label: of the launch, as `launches` has it.
     """
-    if not MEASURED.is_file():
+    path = next((p for p in (Path(MEASURED), BOOK / MEASURED) if p.is_file()), None)
+    if path is None:
         return NotMeasured()
     from nkibook import plots
 
-    records = [r for r in bench.read_json(MEASURED) if r.label.partition(": ")[0] == label]
+    records = [r for r in bench.read_json(path) if r.label.partition(": ")[0] == label]
     return plots.timing(records) if records else NotMeasured()
 
 

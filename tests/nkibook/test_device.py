@@ -116,8 +116,10 @@ def test_without_a_benchmark_in_the_dialect_only_calls_are_measured(monkeypatch,
 
 
 def test_a_page_shows_what_was_measured_beside_the_model(monkeypatch, tmp_path):
-    path = tmp_path / "measured.json"
-    monkeypatch.setattr(device, "MEASURED", path)
+    folder = tmp_path / "of the reader"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(device, "BOOK", tmp_path)
     assert "Nothing was measured" in repr(device.measured("x"))
     assert "--all measured.json" in device.measured("x")._repr_html_()
     records = [
@@ -125,7 +127,9 @@ def test_a_page_shows_what_was_measured_beside_the_model(monkeypatch, tmp_path):
         record("x", 28e-6, kind=Kind.MODELLED),
         record("y: device", 1e-6, kind=Kind.CORE),
     ]
-    bench.write_json(records, path)
+    bench.write_json([record("x", 1.0)], tmp_path / "measured.json")
+    assert "of a NeuronCore" not in device.measured("x").svg
+    bench.write_json(records, folder / "measured.json")
     svg = device.measured("x").svg
     assert "measured: device time of a NeuronCore" in svg
     assert "modelled by nkisim" in svg
