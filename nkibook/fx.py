@@ -74,14 +74,20 @@ class Graph:
         name: "forward" or "backward".
         module: the graph itself, a ``torch.fx.GraphModule``.
         labels: what its inputs are called in the function, by their names in the graph.
+        returned: what it returns, as the legend of a drawing calls it.
     """
 
     def __init__(
-        self, name: str, module: torch.fx.GraphModule, labels: Mapping[str, str] | None = None
+        self,
+        name: str,
+        module: torch.fx.GraphModule,
+        labels: Mapping[str, str] | None = None,
+        returned: str = "result",
     ) -> None:
         self.name = name
         self.module = module
         self.labels = dict(labels or {})
+        self.returned = returned
 
     # What is in it.
 
@@ -286,7 +292,8 @@ class Graph:
             if takes[node]
         ]
         alt = f"dataflow graph. {self.summary()}"
-        return draw_boxes(boxes, f"{alt}. {'; '.join(steps)}." if len(steps) <= 12 else f"{alt}.")
+        alt += f". {'; '.join(steps)}." if len(steps) <= 12 else "."
+        return draw_boxes(boxes, alt, self.returned)
 
     def _title(self, node: torch.fx.Node) -> str:
         """What stands in the box of a node: its name, and numbers that it is called with."""
@@ -375,18 +382,22 @@ def graphs(function: Callable[..., Any], *args: Any) -> list[Graph]:
     inputs: list[str] = []  # what Dynamo calls them
     labels: dict[str, str] = {}
 
-    def keep(name: str) -> Callable[..., Any]:
+    def keep(name: str, returned: str = "result") -> Callable[..., Any]:
         def compiler(module: torch.fx.GraphModule, _: Any) -> Any:
             if name == "forward":
                 names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
                 if len(names) == len(inputs):
                     labels.update(zip(names, inputs, strict=True))
-            found.append(Graph(name, module, labels))
+            found.append(Graph(name, module, labels, returned))
             return make_boxed_func(module.forward)
 
         return compiler
 
-    to_graphs = aot_autograd(fw_compiler=keep("forward"), bw_compiler=keep("backward"))
+    to_graphs = aot_autograd(
+        fw_compiler=keep("forward", "result, or kept for backward"),
+        bw_compiler=keep("backward"),
+        inference_compiler=keep("forward"),
+    )
 
     def backend(module: torch.fx.GraphModule, examples: Any) -> Any:
         for node in module.graph.nodes:
