@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from math import prod
 from typing import TYPE_CHECKING
 
 from nkisim.cost.compute import Cost
@@ -219,13 +220,15 @@ def _fixed_costs(t: Times) -> Iterator[Finding]:
 
 
 def _triggers(t: Times) -> Iterator[Finding]:
-    """Engines whose time goes into starting transfers."""
+    """Engines whose time goes into starting transfers, of those that could move more."""
     found: dict[tuple[Engine, bool], Tasks] = {}
     dma = t.timing.dma
     for tasks in t.groups:
         moved, ns = tasks.task.transfer, tasks.cost.busy
         # What the compiler puts in has queues of its own.
-        if moved is not None and ns >= min(dma.trigger_ns, dma.software_ns, dma.indirect_ns):
+        if moved is None or _moves_all(tasks.task):
+            continue
+        if ns >= min(dma.trigger_ns, dma.software_ns, dma.indirect_ns):
             found.setdefault((tasks.engine, moved.indirect), Tasks()).add(tasks, ns / 2)
     for (engine, indirect), those in found.items():
         each = max(those.saved.values()) * 2
@@ -242,6 +245,15 @@ def _triggers(t: Times) -> Iterator[Finding]:
             _half_as_many(engine),
             tiles=1,
         )
+
+
+def _moves_all(task: ScheduledTask) -> bool:
+    """Whether a transfer moves all of an HBM tensor: there is no more to move with it."""
+    return any(
+        x.size == prod(x.buffer.shape)
+        for x in (*task.instr.outs, *task.instr.tiles_in)
+        if not x.space.on_chip
+    )
 
 
 def _half_as_many(engine: Engine) -> Change:

@@ -230,6 +230,22 @@ def said(t, text):
     return [f for f in t.findings if text in f.text]
 
 
+@pytest.mark.parametrize("columns", [512, 77])
+def test_no_larger_transfers_are_advised_where_each_moves_a_whole_tensor(columns):
+    @nki.jit
+    def kernel(a, b, parts):
+        out = nl.ndarray(a.shape, a.dtype, buffer=nl.shared_hbm)
+        for i in nl.affine_range(parts):
+            part = nl.ds(i * (P // parts), P // parts)
+            nl.store(out[part], nl.add(nl.load(a[part]), nl.load(b[part])))
+        return out
+
+    x = spec(P, columns)
+    whole, divided = (nkisim.profile(kernel.on(GEN3), x, x, parts) for parts in (1, 8))
+    assert not said(whole, "move more in each")
+    assert said(divided, "move more in each")
+
+
 @pytest.mark.parametrize("machine", [GEN2, GEN3], ids=["v2", "v3"])
 def test_reducing_on_the_side_is_not_advised_where_it_moves_work_to_the_busy_engine(machine):
     """Products with a number run on Scalar, beside the sums; tensor_scalar_reduce does both on
