@@ -289,6 +289,7 @@ def plain(text: str, dialect: str = "nki") -> str:
         ("A {term}`tile`, {term}`tiles <tile>` {cite}`a,b`.", "A tile/tile, tiles/tile [a b]."),
         ("{py:data}`load <nl.load>` of `{nki}`", "`load` of `{nki}`"),
         ("{neuronxcc}`two`{nki}``one `c` {cite}`a` ``!", "one `c` [a]!"),
+        ("of {neuronxcc}`` `a` ``{nki}`` `b`, `c` `` d", "of `b`, `c` d"),
         (":::{neuronxcc}\nA\n:::\n:::{nki}\nB {cite}`a`\n:::", "B [a]"),
         ("- a\n- {neuronxcc}`b`\n- c", "- a\n- c"),
         ("See [it](#the-time).", "See [it](#The-time)."),

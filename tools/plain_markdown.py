@@ -159,8 +159,8 @@ class _Converter:
         if name is None:
             return match[0]
         if name in DIALECTS:
-            # Code at the end is followed by a blank, for the sake of the backticks.
-            text = re.sub(r"(?<=`) $", "", inside)
+            # Code at an end has a blank beside it, for the sake of the backticks.
+            text = re.sub(r"^ (?=`)|(?<=`) $", "", inside)
             return self.inline(text) if name == self.dialect else ""
         text, target = _TARGET.fullmatch(inside.strip()).group("text", "target")
         text, target = " ".join((text or "").split()), " ".join(target.split())
