@@ -115,10 +115,12 @@ def test_the_older_dialect_is_refused_at_once(monkeypatch, before, dialect, refu
 
 
 @pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.stem)
-def test_the_mark_is_known_before_it_is_used(page):
-    """A page imports something of nkibook in a cell before its first marked one."""
+@pytest.mark.parametrize("dialect", kernels.DIALECTS)
+def test_the_mark_is_known_before_it_is_used(page, dialect):
+    """A page imports something of nkibook in a cell before the first that needs the simulator. Its
+    notebook in a dialect has no cells of the other one."""
     known = False
     for cell in jupytext.read(page, fmt="md:myst").cells:
-        if cell.cell_type == "code":
-            assert known or not cells.marks(cell.source), cell.source
+        if cell.cell_type == "code" and cells.dialect_of(cell.source) in (None, dialect):
+            assert known or not cells.needs_simulator(cell.source), cell.source
             known = known or "nkibook" in cell.source
