@@ -1,7 +1,9 @@
 """Device time of a kernel on a Neuron instance, told apart from what a framework's call adds.
 
 ``python -m nkibook.device --json measured.json`` measures the book's kernels on an inf2 or trn1
-instance. ``python -m nkibook.device --compare measured.json``, on any machine, holds those numbers
+instance. ``python -m nkibook.device --all measured.json`` measures, on any instance, what the
+pages show beside the model; in `import nki` these are whole calls.
+``python -m nkibook.device --compare measured.json``, on any machine, holds those of ``--json``
 against the cost model. Without a device nothing is measured, and the command says so.
 """
 
@@ -43,7 +45,7 @@ class NoDeviceError(RuntimeError):
 
 NO_BENCHMARK = (
     "`import nki` has no nki.benchmark, so a program cannot read the device time of its launches. "
-    "`python -m nkibook.instance.step calls torch` (or jax) times whole calls; nrtpy and "
+    "`python -m nkibook.device --all measured.json` times whole calls; nrtpy and "
     'neuron-explorer time a compiled kernel: see the page "Set up".'
 )
 
