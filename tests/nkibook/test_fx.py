@@ -106,6 +106,15 @@ def test_a_long_listing_keeps_its_kernels_open():
     assert shown.count('class="nki-line') == len(graph.short_lines())
 
 
+def test_a_drawing_tells_results_from_what_is_kept_for_backward():
+    x = on_neuron(3, 5)
+    (inference,) = graphs(lambda x: x.exp().sum(), x)
+    forward, backward = graphs(lambda x: x.exp().sum(), x.requires_grad_())
+    assert ">result, or kept for backward</text>" in forward.graph().svg
+    for graph in (inference, backward):
+        assert ">result</text>" in graph.graph().svg
+
+
 def test_a_drawing_shows_what_computes():
     (graph,) = graphs(twice, on_neuron(3, 5), on_neuron(5))
     drawing = graph.graph()
