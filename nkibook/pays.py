@@ -3,9 +3,12 @@
     python -m nkibook.pays FILE.py FUNCTION 'bfloat16[1024,4096]' 'int32[1024]'
     python -m nkibook.pays --framework torch FILE.py FUNCTION 'bfloat16[1024,4096]'
 
-The function is one of JAX, or of PyTorch. The counts are of the HLO that JAX emits, or of PyTorch's
-graph by the same rules (`nkibook.hlo.from_fx`), the rates those of the chip
-that goes with the dialect (`nkibook.chip`): published peaks, so that every time is a bound. All
+The function is one of JAX, or of PyTorch. The counts are of the HLO that JAX emits, or of
+PyTorch's graph by the same rules (`nkibook.hlo.from_fx`), the rates those of the chip that goes
+with the dialect (`nkibook.chip`): published peaks. The least time of one kernel is a bound of
+any program. The other two are sums over operations that run one after the other: bounds of a
+compiler that fuses element-wise operations, or none, and overlaps no operation with another.
+One that keeps rows in SBUF, or overlaps DMA with products, can be faster than they are. All
 bytes are taken at the rate of loads, which is within 6 % of that of stores.
 """
 
@@ -39,7 +42,7 @@ COMPILER_PRODUCTS = "84 to 87 % of the peak on trn2 (published, nki-autotune)"
 
 @dataclass(frozen=True)
 class Payoff:
-    """Three times of one function, all of them bounds from published rates, in µs.
+    """Three times of one function from published rates, in µs.
 
     Attributes:
         name: of the function.
@@ -48,7 +51,8 @@ class Payoff:
         fused_bytes: what remains when every element-wise operation is fused.
         apart_bytes: one operation at a time.
         least_us: of one kernel: the longer of its bytes and its products.
-        fused_us, apart_us: the sum over the operations that remain.
+        fused_us, apart_us: the sum over the operations that remain, each the longer of its bytes
+            and its products. They run one after the other, with no overlap between two.
         products_us: of the products alone, at the peak of the Tensor Engine.
     """
 
@@ -99,7 +103,7 @@ class Payoff:
             ("bound of fused operations", self.fused_bytes, self.fused_us),
             ("least time of one kernel", self.least_bytes, self.least_us),
         )
-        lines = [f"{self.name} on one {self.core}, bounds from published rates"]
+        lines = [f"{self.name} on one {self.core}, from published rates"]
         lines += [f"  {what:26}{size / 1e6:10,.1f} MB{us:12,.1f} µs" for what, size, us in rows]
         return "\n".join([*lines, indent(fill(self.verdict, 74), "  ")])
 

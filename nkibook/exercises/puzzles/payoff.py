@@ -17,8 +17,8 @@ def least_bytes(rows, columns):
 
 
 @exercise(
-    (670.0, 250.0),
-    (100.0, 400.0),
+    (670.0, 272.0),
+    (100.0, 370.0),
     lines=1,
     reveal=False,
     unit="MB",
