@@ -245,6 +245,10 @@ class Graph:
         """A line of the listing without the numbers of names."""
         return _NUMBER.sub("", line)
 
+    def numbered(self, name: str, number: int) -> str:
+        """A name with this number in the place of its own."""
+        return f"{self.plain(name)}_{number}"
+
     def stands_out(self, operation: Any, focus: Sequence[str]) -> bool:
         """Whether a line stays open in a folded listing: that of a kernel, or of `focus`."""
         return operation.is_kernel or operation.name in focus

@@ -48,6 +48,9 @@ class Listing(Protocol):
     def plain(self, line: str) -> str:
         """A line without the numbers of names."""
 
+    def numbered(self, name: str, number: int) -> str:
+        """A name with this number in the place of its own."""
+
     def changes(self, other: Any) -> str:
         """What changes from this program to another of its kind, in numbers."""
 
@@ -102,6 +105,10 @@ _LONG, _SHOWN = 24, 12
 
 _COMMENT = re.compile(r"(/\*.*?\*/)$")
 
+# What a line defines, and where a line may use it: not as an opcode, an attribute or a comment.
+_DEFINED = re.compile(r'\s+(?:ROOT )?([\w.-]+)(?: = |: ")')
+_USED = re.compile(r"""(?<![\w.*={"'-])[A-Za-z_][\w.-]*(?![\w.(-])""")
+
 
 def module_html(module: Module) -> str:
     """The module in short, then its custom calls' configs and the full text, folded."""
@@ -120,6 +127,8 @@ class Diff:
     """The lines of two programs as one listing: what only the first has, only the second, or both.
 
     A line counts as the same when it differs in the numbers of names alone, `add.1` and `add.2`.
+    The names are those of the second program. A value that only the first one has keeps its own,
+    or gets the next number where the second program has another value of that name.
     Of a long run of lines with one sign those are open that have an opcode of `focus`, or call a
     kernel; without `focus`, the first ones.
     """
@@ -133,16 +142,38 @@ class Diff:
         """Each line as its sign ("-" first only, "+" second only, " " both), text, operation."""
         old, new = self.old.short_lines(), self.new.short_lines()
         before, after = ([self.old.plain(text) for text, _ in lines] for lines in (old, new))
+        runs = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+        same = {i + m: k + m for tag, i, j, k, _ in runs if tag == "equal" for m in range(j - i)}
+        old = self._renamed(old, new, same)
         found: list[tuple[str, str, Operation | None]] = []
-        for tag, i, j, k, n in difflib.SequenceMatcher(
-            None, before, after, autojunk=False
-        ).get_opcodes():
+        for tag, i, j, k, n in runs:
             if tag == "equal":
                 found += [(" ", *line) for line in new[k:n]]
             else:
                 found += [("-", *line) for line in old[i:j]]
                 found += [("+", *line) for line in new[k:n]]
         return found
+
+    def _renamed(
+        self, old: Sequence[Line], new: Sequence[Line], same: dict[int, int]
+    ) -> list[Line]:
+        """The first program's lines with the names of the second; `same` maps lines to theirs."""
+        taken = {found[1] for text, _ in new if (found := _DEFINED.match(text))}
+        names: dict[str, str] = {}
+        renamed = []
+        for i, (text, operation) in enumerate(old):
+            if text.endswith("{"):  # the next computation, with names of its own
+                names.clear()
+            defined = _DEFINED.match(text)
+            if defined and i in same and (other := _DEFINED.match(new[same[i]][0])):
+                names[defined[1]] = other[1]
+            elif defined:
+                numbered = (self.old.numbered(defined[1], n) for n in itertools.count(1))
+                free = (x for x in itertools.chain([defined[1]], numbered) if x not in taken)
+                names[defined[1]] = next(free)
+                taken.add(names[defined[1]])
+            renamed.append((_USED.sub(lambda x: names.get(x[0], x[0]), text), operation))
+        return renamed
 
     def __repr__(self) -> str:
         head = [f"- {self.captions[0]}", f"+ {self.captions[1]}"]

@@ -267,6 +267,10 @@ class HloModule:
         """A line of the short text without the numbers of names."""
         return _NUMBER.sub("", line)
 
+    def numbered(self, name: str, number: int) -> str:
+        """A name with this number in the place of its own."""
+        return f"{self.plain(name)}.{number}"
+
     def stands_out(self, operation: Instruction, focus: Sequence[str]) -> bool:
         """Whether an instruction stays open in a folded listing: a custom call, or of `focus`."""
         return operation.opcode in {*focus, "custom-call"}

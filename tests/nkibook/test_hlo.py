@@ -505,7 +505,8 @@ def test_diff_marks_what_only_one_module_has():
     for sign, text, _ in diff.lines():
         signs[sign].append(text.split(" = ")[0].strip())
     # multiply.3 of the one is multiply.2 of the other: numbers alone are no difference.
-    assert signs["-"] == ["multiply.2", "add", "multiply.3"]
+    # Names are the second module's, which has a multiply.2; what it lacks is numbered after them.
+    assert signs["-"] == ["multiply.3", "add", "multiply.4"]
     assert signs["+"] == ["custom-call", "multiply.2"]
     assert "multiply.1" in signs[" "]
     page = BeautifulSoup(diff._repr_html_(), "html.parser")
@@ -517,6 +518,38 @@ def test_diff_marks_what_only_one_module_has():
     assert len(marked) == 2
     assert 'custom_call_target="AwsNeuronCustomNativeKernel"' in marked[0]
     assert "+   custom-call = " in repr(diff)
+
+
+def test_lines_of_a_diff_name_values_of_the_same_listing():
+    gated = """HloModule gated
+ENTRY %main.1 (p0.1: f32[4,6]) -> f32[4,6] {
+  %p0.1 = f32[4,6]{1,0} parameter(0)
+  %reshape.2 = f32[24]{0} reshape(f32[4,6]{1,0} %p0.1)
+REPLACED  %reshape.7 = f32[3,8]{1,0} reshape(f32[4,6]{1,0} %p0.1)
+  %reshape.8 = f32[24]{0} reshape(f32[3,8]{1,0} %reshape.7)
+  ROOT %add.9 = f32[24]{0} add(f32[24]{0} %reshape.2, f32[24]{0} %reshape.8)
+}
+"""
+    gate = "  %logistic.3 = f32[24]{0} logistic(f32[24]{0} %reshape.2)\n"
+    other = (
+        "  %reshape.3 = f32[2,12]{1,0} reshape(f32[24]{0} %reshape.2)\n"
+        "  %reshape.4 = f32[6,4]{1,0} reshape(f32[2,12]{1,0} %reshape.3)\n"
+    )
+    use = "  %multiply.9 = f32[24]{0} multiply(f32[24]{0} %reshape.8, f32[24]{0} %logistic.3)\n"
+    old = gated.replace("REPLACED", gate).replace("  ROOT", f"{use}  ROOT")
+    new = gated.replace("REPLACED", other)
+    diff = module(old).diff(module(new), captions=("a", "b"))
+    shapes: dict[str, str] = {}
+    for _, text, instruction in diff.lines():
+        if instruction is not None:
+            name, rest = text.strip().removeprefix("ROOT ").split(" = ")
+            assert name not in shapes
+            shapes[name] = rest.split()[0]
+            if instruction.opcode == "multiply":
+                operands = re.search(r"multiply\((.*?), (.*?)\)", rest).groups()
+                assert [shapes[each] for each in operands] == ["f32[24]", "f32[24]"]
+                assert operands == ("reshape.5", "logistic")
+    assert "multiply" in shapes
 
 
 def test_a_scalar_in_every_place_is_no_computed_array():
