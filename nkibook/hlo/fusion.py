@@ -9,17 +9,19 @@ are counted here, on the HLO that a framework emits, by these rules:
   one that all of its uses go through; that one's result is written in the place of its own.
 - Everything else is written once, and read once by each that uses it: results of reductions,
   products, gathers, scatters and transposes, operands of a product, the results of the program.
+- A scatter into an array that nothing else uses is done in place: it reads and writes the elements
+  that it changes.
 - A call is inlined.
 
 This is what element-wise fusion leaves, as XLA's loop fusion; it is no floor for other
 compilers. One that keeps a row in SBUF reads it once where a reduction and its use read it
-twice here, and one that scatters in place does not read and write the whole array, which is
-counted here.
+twice here.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator
 
 from nkibook.hlo.parse import Computation, Instruction, ParsedModule
@@ -54,12 +56,19 @@ def fused_operations(module: ParsedModule) -> Iterator[Operation]:
     # What each value is made of: arrays in memory with their bytes, and the products on the way.
     made_of: dict[str, dict[str, int]] = {}
     products: dict[str, dict[str, int]] = {}
+    uses = Counter(name for i in computation.instructions for name in set(i.operands))
     for i in computation.instructions:
         read: dict[str, int] = {}
-        for name in i.operands:
+        for name in () if i.opcode in _SOURCES else i.operands:  # an operand may give the shape
             read |= made_of[name]
         if i.opcode == "gather":  # not the whole table
             read = {i.operands[0]: i.shape.nbytes} | made_of[i.operands[1]]
+        writes = i.shape.nbytes
+        if i.opcode == "scatter" and _in_place(computation[i.operands[0]], written, uses):
+            del read[i.operands[0]]
+            changed = computation[i.operands[-1]].shape.dims
+            writes = dataclasses.replace(i.shape, dims=changed).nbytes
+            read["changed"] = writes
         flops = {i.name: flops_of(computation, i)}
         for name in i.operands:
             flops |= products[name]
@@ -70,8 +79,14 @@ def fused_operations(module: ParsedModule) -> Iterator[Operation]:
         if i.opcode != "parameter":
             opcode = "fusion" if i.opcode in ELEMENTWISE else i.opcode
             yield Operation(
-                opcode, i.shape, i.op_name, sum(read.values()), i.shape.nbytes, sum(flops.values())
+                opcode, i.shape, i.op_name, sum(read.values()), writes, sum(flops.values())
             )
+
+
+def _in_place(operand: Instruction, written: set[str], uses: Counter[str]) -> bool:
+    """Whether a scatter can change its first operand: a value of the program, with no other use."""
+    mine = operand.name in written and operand.opcode != "parameter"
+    return mine and uses[operand.name] == 1
 
 
 def _written(computation: Computation) -> set[str]:

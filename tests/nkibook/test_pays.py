@@ -56,6 +56,18 @@ COUNTED = {
         [struct(N, 4)],
         N * 4 * BF16 + N * BF16,
     ),
+    # The zeros are written, and the rows that change are read, with their new part, and written.
+    "a scatter is in place": (
+        lambda rows, new: jnp.zeros((50_000, M), jnp.bfloat16).at[rows].add(new),
+        [struct(7, dtype=jnp.int32), struct(7, M)],
+        50_000 * M * BF16 + 3 * 7 * M * BF16,
+    ),
+    # An argument stays as it is: the result is another array.
+    "a scatter into an argument": (
+        lambda x, rows, new: x.at[rows].add(new),
+        [struct(50_000, M), struct(7, dtype=jnp.int32), struct(7, M)],
+        2 * 50_000 * M * BF16 + 7 * M * BF16,
+    ),
     "a table is not read whole": (
         lambda table, rows: table[rows] * 2,
         [struct(50_000, M), struct(7, dtype=jnp.int32)],
