@@ -14,10 +14,10 @@ launched, and what is not is the book's.
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import importlib
 import inspect
-import re
 import sys
 import textwrap
 import traceback
@@ -211,13 +211,16 @@ def names(*packages: str) -> str:
     hold, as lines of text."""
     lines = []
     for package in packages:
+        # From the source: what the SDK makes of a kernel says neither.
         module = importlib.import_module(f"kernels.{package}.{kernels.dialect}")
+        source = inspect.getsource(module)
+        defined = {node.name: node for node in ast.parse(source).body if hasattr(node, "name")}
         lines.append(f"{FOLDER}/{package}.py")
         for name in kernels_of(package):
-            kernel = getattr(module, name)
-            body = textwrap.dedent(inspect.getsource(kernel.func))
-            results = re.findall(r"^    return (.+)$", body, re.MULTILINE)[-1]
-            lines += [f"  {name}{inspect.signature(kernel)}", f"    -> {results}"]
+            kernel = defined[name]
+            [*_, returned] = (node for node in kernel.body if isinstance(node, ast.Return))
+            results = ast.get_source_segment(source, returned.value)
+            lines += [f"  {name}({ast.unparse(kernel.args)})", f"    -> {results}"]
     return "\n".join(lines)
 
 

@@ -28,7 +28,7 @@ def _python_of(path: Path) -> str:
         return path.read_text()
     cells = jupytext.read(path, fmt="md:myst").cells
     code = [c.source for c in cells if c.cell_type == "code"]
-    code = [c for c in code if dialect_of(c) != "nki" and "\nrefused(" not in c]
+    code = [c for c in code if dialect_of(c) != "nki" and "refused(" not in c]
     lines = "\n".join(code).splitlines()
     # Magics and shell lines are not Python.
     return "\n".join("" if re.match(r"\s*[%!]", line) else line for line in lines)
