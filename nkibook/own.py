@@ -214,12 +214,13 @@ def names(*packages: str) -> str:
         # From the source: what the SDK makes of a kernel says neither.
         module = importlib.import_module(f"kernels.{package}.{kernels.dialect}")
         source = inspect.getsource(module)
-        defined = {node.name: node for node in ast.parse(source).body if hasattr(node, "name")}
+        top = ast.parse(source).body
+        defined = {node.name: node for node in top if isinstance(node, ast.FunctionDef)}
         lines.append(f"{FOLDER}/{package}.py")
         for name in kernels_of(package):
             kernel = defined[name]
-            [*_, returned] = (node for node in kernel.body if isinstance(node, ast.Return))
-            results = ast.get_source_segment(source, returned.value)
+            values = [node.value for node in kernel.body if isinstance(node, ast.Return)]
+            results = ast.get_source_segment(source, values[-1]) if values[-1] else None
             lines += [f"  {name}({ast.unparse(kernel.args)})", f"    -> {results}"]
     return "\n".join(lines)
 
