@@ -70,9 +70,8 @@ class Own(list[Choice]):
     def __repr__(self) -> str:
         width = max((len(choice.name) for choice in self), default=0)
         table = [f"{choice.name:{width}}  {choice.said}" for choice in self]
-        troubles: dict[
-            str, list[str]
-        ] = {}  # two kernels of a file that cannot be imported share it
+        # Two kernels of a file that cannot be imported share what is wrong.
+        troubles: dict[str, list[str]] = {}
         for choice in self:
             if choice.trouble:
                 troubles.setdefault(choice.trouble, []).append(choice.name)

@@ -120,7 +120,7 @@ class Kernel(Decorated):
 
     def __getitem__(self, grid: object) -> Kernel:
         if frameworks.compiling():
-            return frameworks.Launch(self, grid)  # type: ignore[return-value]
+            return frameworks.BoundKernel(self, grid)  # type: ignore[return-value]
         entries = grid if type(grid) is tuple else (grid,)
         if not all(type(e) in _GRID_ENTRIES for e in entries):
             return self._on(self._grid(grid))  # which takes it or explains: 2.0 and True equal ints

@@ -60,7 +60,7 @@ def has_device() -> bool:
     return takes is not _no_device
 
 
-class Launch:
+class BoundKernel:
     """A kernel with brackets, ``kernel[2]``, in the code that Dynamo reads.
 
     Dynamo cannot follow how a kernel is bound to its cores, and need not: its graph has the number
