@@ -14,7 +14,7 @@ import typing
 from collections.abc import Callable
 from enum import Enum
 from textwrap import shorten
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -54,23 +54,24 @@ _BY_NAME: dict[str, Any] = {
 _APART = frozenset({MemoryRegion})  # nkisim.frontends.nki.declare
 
 
-def checked_settings(module: dict[str, Any], names: list[str], short: str) -> dict[str, Callable]:
-    """The functions of a module of `nki` that have settings, made to check these.
+def public(short: str, *families: ModuleType) -> dict[str, Any]:
+    """The names of a module of `nki`: what each of its families lists in `__all__`. Functions that
+    have settings are made to check these.
 
     A word stands for the member of an enumeration with that value, as public kernels pass
     perf_mode="double_row". An integer does, too, with a warning: AWS's migration guide to NKI 0.3
     has "raw integer values are no longer accepted", and AWS's nki-library passes one. Names of
     memory regions are refused.
+
+    Args:
+        short: what kernels call the module, as "nl".
+        *families: the modules that have its names.
     """
-    found = {}
-    for name in names:
-        function = module[name]
+    found = {name: vars(family)[name] for family in families for name in family.__all__}
+    for name, function in found.items():
         if inspect.isfunction(function):
-            with_settings = settings.checked(
-                function, f"{short}.{name}", str, _BY_NAME, _APART, _before
-            )
-            if with_settings is not function:
-                found[name] = with_settings
+            call = f"{short}.{name}"
+            found[name] = settings.checked(function, call, str, _BY_NAME, _APART, _before)
     return found
 
 

@@ -18,6 +18,16 @@ from nkisim.errors import (
 from nkisim.frontends.nki import declare, releases
 from nkisim.frontends.nki.tensors.tensor import MemoryRegion, NkiTensor
 
+__all__ = [
+    "NkiBlockGrid",
+    "NkiGrid",
+    "NkiTileGrid",
+    "alloc_blocks",
+    "alloc_tiles",
+    "blocks",
+    "tiles",
+]
+
 Ints = tuple[int, ...]
 
 

@@ -15,6 +15,8 @@ from nkisim.frontends.nki import releases
 from nkisim.frontends.nki.registers import Assumed, NkiScalar, RunTimeInteger, VirtualRegister
 from nkisim.frontends.nki.session import current
 
+__all__ = ["dynamic_range", "fori_loop", "while_loop"]
+
 
 def _bound(call: str, x: Any) -> int:
     if isinstance(x, NkiScalar) and x.dtype != "int32":

@@ -28,6 +28,26 @@ from nkisim.frontends.nki.surface.operators import (
 )
 from nkisim.frontends.nki.tensors.tensor import MemoryRegion, NkiTensor
 
+__all__ = [
+    "all",
+    "broadcast_to",
+    "dropout",
+    "expand_dims",
+    "gather_flattened",
+    "matmul",
+    "max",
+    "mean",
+    "min",
+    "prod",
+    "random_seed",
+    "rms_norm",
+    "softmax",
+    "sum",
+    "transpose",
+    "var",
+    "where",
+]
+
 
 def _reduced(x: NkiTensor, axis: Any, keepdims: bool, call: str) -> tuple[tuple, tuple]:
     """(axes, shape of the result)."""
@@ -345,3 +365,16 @@ def dropout(x: NkiTensor, rate: Any, dtype: Any = None) -> NkiTensor:
     dst = new_like("dropout", x, dtype)
     isa.dropout(dst, x, rate)
     return dst
+
+
+def random_seed(seed: NkiTensor) -> None:
+    """Seed the random number generator.
+
+    Args:
+        seed: a (1, 1) tile of a 32-bit type, in SBUF or PSUM.
+
+    Raises:
+        DTypeError: a seed that has not 32 bits.
+        ParameterError: no (1, 1) tile in SBUF or PSUM.
+    """
+    isa.set_rng_seed(seed)

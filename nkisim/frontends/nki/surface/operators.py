@@ -343,3 +343,5 @@ ops.NAMES[copy] = "copy"
 average = ops.Operator("average", "The mean, for nisa.tensor_partition_reduce.")
 prelu = ops.Operator("prelu", "max(x, 0) + slope * min(x, 0), for nisa.activate2.")
 bypass = ops.Operator("bypass", "No operator, for nisa.activate2.")
+
+__all__ = [*ops.NAMES.values()]

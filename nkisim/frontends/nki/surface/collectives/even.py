@@ -22,6 +22,8 @@ from nkisim.frontends.nki.surface.collectives.exchange import (
 from nkisim.frontends.nki.surface.isa.enums import NkiInstruction
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 
+__all__ = ["all_gather", "all_reduce", "all_to_all", "reduce_scatter"]
+
 
 def all_reduce(
     srcs: list[NkiTensor],

@@ -18,6 +18,8 @@ from nkisim.frontends.nki.surface.isa.enums import NkiInstruction
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.memory import Space
 
+__all__ = ["ReplicaGroup", "rg_partition_op"]
+
 _REDUCTIONS = {"add": np.add, "minimum": np.minimum, "maximum": np.maximum}
 
 

@@ -25,6 +25,14 @@ from nkisim.frontends.nki.surface.collectives.exchange import (
 from nkisim.frontends.nki.surface.isa.enums import NkiInstruction
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 
+__all__ = [
+    "collective_permute",
+    "collective_permute_implicit",
+    "collective_permute_implicit_current_processing_rank_id",
+    "collective_permute_implicit_reduce",
+    "rank_id",
+]
+
 
 def collective_permute(
     srcs: list[NkiTensor],

@@ -19,6 +19,15 @@ from nkisim.frontends.nki.surface.collectives.exchange import (
 from nkisim.frontends.nki.surface.isa.enums import NkiInstruction
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 
+__all__ = [
+    "all_gather_v",
+    "all_gather_v_prepare",
+    "all_gather_v_trigger",
+    "all_to_all_v",
+    "all_to_all_v_prepare",
+    "all_to_all_v_trigger",
+]
+
 _CHIP = 4  # ranks of a device, of two cores each
 COUNT, START, RECEIVED, PLACE = range(4)  # rows of the metadata
 
