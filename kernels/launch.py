@@ -9,7 +9,7 @@ import contextlib
 import functools
 import importlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import kernels
@@ -33,6 +33,10 @@ class Launch(NamedTuple):
 instead: dict[str, tuple[Any, int]] = {}
 """Kernels that are launched in the place of the book's, by the name of that one, each with the
 number of its parameters: :mod:`nkibook.own` puts a reader's here."""
+
+left_out: Callable[[Any, tuple[Any, ...], Exception], None] | None = None
+"""Called with a kernel of ``instead`` that raised, its arguments and the error, before the book's
+is launched. None for the error itself."""
 
 _seen: list[Launch] | None = None
 
@@ -70,8 +74,18 @@ def _launch(book: Any, kernel: Any, takes: int | None, *args: Any) -> Any:
     """Launch a kernel, or the book's for an argument that the kernel has no parameter for."""
     if takes is not None and any(args[takes:]):
         kernel = book
-    elif takes is not None:
-        args = args[:takes]
+    try:
+        return _called(kernel, args if kernel is book else args[:takes])
+    except Exception as error:  # whatever the code of a kernel of `instead` does wrong
+        if left_out is None or kernel is book:
+            raise
+        left_out(kernel, args, error)
+    if _seen is not None:
+        _seen.pop()
+    return _called(book, args)
+
+
+def _called(kernel: Any, args: tuple[Any, ...]) -> Any:
     if _seen is not None:
         bound = inspect.signature(kernel).bind(*args)
         bound.apply_defaults()

@@ -21,7 +21,7 @@ import inspect
 import sys
 import textwrap
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -114,6 +114,7 @@ def load(*packages: str, folder: str | Path | None = FOLDER, **given: Any) -> Ow
     for name in names:
         launch.instead.pop(name, None)
     _forget_compiled()
+    _said.clear()
     found = Own()
     notes: list[str] = []
     for package in dict.fromkeys(packages):
@@ -159,6 +160,40 @@ def only(*packages: str, **given: Any) -> Iterator[Own]:
         launch.instead.clear()
         launch.instead.update(before)
         _forget_compiled()
+
+
+@contextlib.contextmanager
+def where_they_run() -> Iterator[None]:
+    """A context in which a reader's kernel that raises at a launch is left out of it: a line says
+    so, and the book's is launched. For programs of other sizes than those that it was tried at."""
+
+    def left_out(kernel: Any, args: tuple[Any, ...], error: Exception) -> None:
+        name = next(name for name, (found, _) in launch.instead.items() if found is kernel)
+        shapes = (tuple(x.shape) for x in args if hasattr(x, "shape"))
+        say_left_out(kernel, name, shapes, error)
+
+    launch.left_out = left_out
+    try:
+        yield
+    finally:
+        launch.left_out = None
+
+
+_said: set[str] = set()
+
+
+def say_left_out(
+    kernel: Any, name: str, shapes: Iterable[tuple[int, ...]], error: Exception
+) -> None:
+    """Print, once after a `load`, that a reader's kernel raised, at which shapes, and what counts
+    in its place."""
+    line = (
+        f"{kernel.__name__} raises {type(error).__name__} for {' and '.join(map(str, shapes))}: "
+        f"{str(error).partition(chr(10))[0]}. The book's {name} counts in its place."
+    )
+    if line not in _said:
+        print(line)
+    _said.add(line)
 
 
 def mine() -> list[str]:

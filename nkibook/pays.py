@@ -6,10 +6,11 @@
 The function is one of JAX, or of PyTorch. The counts are of the HLO that JAX emits, or of
 PyTorch's graph by the same rules (`nkibook.hlo.from_fx`), the rates those of the chip that goes
 with the dialect (`nkibook.chip`): published peaks. The least time of one kernel is a bound of
-any program. The other two are sums over operations that run one after the other: bounds of a
-compiler that fuses element-wise operations, or none, and overlaps no operation with another.
-One that keeps rows in SBUF, or overlaps DMA with products, can be faster than they are. All
-bytes are taken at the rate of loads, which is within 6 % of that of stores.
+any program that computes its exponentials on the Scalar Engine. The other two are sums over
+operations that run one after the other: bounds of a compiler that fuses element-wise operations, or
+none, and overlaps no operation with another. One that keeps rows in SBUF, or overlaps DMA with
+products, can be faster than they are. All bytes are taken at the rate of loads, which is within 6 %
+of that of stores.
 """
 
 from __future__ import annotations
@@ -50,10 +51,12 @@ class Payoff:
         least_bytes: each argument read once and each result written once.
         fused_bytes: what remains when every element-wise operation is fused.
         apart_bytes: one operation at a time.
-        least_us: of one kernel: the longer of its bytes and its products.
+        least_us: of one kernel: the longest of its bytes, its products and its exponentials.
         fused_us, apart_us: the sum over the operations that remain, each the longer of its bytes
             and its products. They run one after the other, with no overlap between two.
         products_us: of the products alone, at the peak of the Tensor Engine.
+        exponentials_us: of the largest array of exponentials or sigmoids alone, one a cycle on each
+            lane of the Scalar Engine. Several such arrays may be one to a kernel: it keeps them.
     """
 
     name: str
@@ -65,6 +68,7 @@ class Payoff:
     fused_us: float
     apart_us: float
     products_us: float
+    exponentials_us: float
 
     @property
     def gain(self) -> float:
@@ -84,6 +88,12 @@ class Payoff:
                 "does not pay: the products take the time, and the compiler's products reach "
                 f"{COMPILER_PRODUCTS}"
             )
+        of_exponentials = self.least_us == self.exponentials_us
+        if self.gain < WORTH and of_exponentials:
+            return (
+                "does not pay: the exponentials take the Scalar Engine "
+                f"{self.exponentials_us:,.0f} µs, fused or not"
+            )
         if self.gain < WORTH:
             return (
                 "does not pay: fused, the operations move "
@@ -91,10 +101,15 @@ class Payoff:
                 f"{self.least_bytes / 1e6:,.1f}"
             )
         alone = "also" if self.saves_us > DISPATCH_US else "not"
+        limit = (
+            f", since its exponentials take the Scalar Engine {self.exponentials_us:,.0f} µs"
+            if of_exponentials
+            else ""
+        )
         return (
-            f"can pay, up to {self.gain:.1f} times: a kernel may save {self.saves_us:,.0f} µs "
-            f"inside a compiled program, and {alone} as a program of its own, whose dispatch takes "
-            f"{DISPATCH_US:.0f} µs (published, trn1)"
+            f"can pay, up to {self.gain:.1f} times{limit}: a kernel may save "
+            f"{self.saves_us:,.0f} µs inside a compiled program, and {alone} as a program of "
+            f"its own, whose dispatch takes {DISPATCH_US:.0f} µs (published, trn1)"
         )
 
     def __str__(self) -> str:
@@ -127,6 +142,8 @@ def payoff(module: HloModule | FxModule, *, name: str = "", on: Chip | None = No
     least = sum(p.shape.nbytes for p in entry.parameters) + results
     flops = sum(op.flops for op in module.before.operations)
     products = flops / on.tflops / 1e6
+    largest = max((op.exponentials for op in module.before.operations), default=0)
+    exponentials = largest / on.machine.partitions / on.ghz["Scalar"] / 1e3
 
     def time(operations: Sequence[Operation]) -> float:
         return sum(
@@ -139,10 +156,11 @@ def payoff(module: HloModule | FxModule, *, name: str = "", on: Chip | None = No
         least_bytes=least,
         fused_bytes=sum(op.moved for op in module.fused),
         apart_bytes=sum(op.moved for op in module.before.operations),
-        least_us=max(least / on.load_rate * 1e6, products),
-        fused_us=time(module.fused),
-        apart_us=time(module.before.operations),
+        least_us=max(least / on.load_rate * 1e6, products, exponentials),
+        fused_us=max(time(module.fused), exponentials),
+        apart_us=max(time(module.before.operations), exponentials),
         products_us=products,
+        exponentials_us=exponentials,
     )
 
 

@@ -104,7 +104,9 @@ def modelled(calls: Iterable[Call], chip: str) -> list[Part]:
 
     Returns:
         A part for each operator. Kernels of a program run one after the other here, so that times
-        add up; what the framework's compiler does between them is not in it: see `step`.
+        add up; what the framework's compiler does between them is not in it: see `step`. A reader's
+        kernel that raises at these shapes is left out, as a printed line says, and the book's
+        counts.
 
     Raises:
         ValueError: another chip, or a call to another kernel.
@@ -114,8 +116,17 @@ def modelled(calls: Iterable[Call], chip: str) -> list[Part]:
     counted = Counter(_launch(call) for call in calls)
     parts: dict[str, Part] = {}
     for (name, inputs, constants), count in counted.items():
-        operator, bound, names = _kernel(name, tuple(n for n, *_ in inputs), constants, chip)
-        body = min(_body(kernel, names, inputs, constants, chip) for kernel in bound)
+        parameters = tuple(n for n, *_ in inputs)
+        mine = own.ours(name, {*parameters, *dict(constants)})
+        operator, bound, names = _kernel(name, parameters, mine, chip, book=False)
+        try:
+            body = min(_body(kernel, names, inputs, constants, chip) for kernel in bound)
+        except Exception as error:  # whatever a reader's code does wrong
+            if mine is None:
+                raise
+            own.say_left_out(mine[1], mine[0], (shape for _, shape, _ in inputs), error)
+            _, (kernel,), names = _kernel(name, parameters, mine, chip, book=True)
+            body = _body(kernel, names, inputs, constants, chip)
         before = parts.get(operator, Part(operator, 0, 0.0))
         parts[operator] = Part(operator, before.calls + count, before.microseconds + count * body)
     return sorted(parts.values(), key=lambda part: -part.microseconds)
@@ -171,23 +182,23 @@ def _launch(call: Call) -> tuple[str, tuple, tuple]:
 
 
 def _kernel(
-    name: str, inputs: tuple[str, ...], constants: tuple, chip: str
+    name: str, inputs: tuple[str, ...], mine: tuple[str, Any] | None, chip: str, *, book: bool
 ) -> tuple[str, list[Any], tuple[str, ...]]:
     """The operator that a kernel belongs to, the kernel in the dialect of a chip on its cores, and
     what that one calls the inputs. A reader's kernel may not share its work between two cores, and
-    does it twice there: so it is on one as well, and the faster one counts."""
+    does it twice there: so it is on one as well, and the faster one counts. With `book` it is the
+    book's in the place of a reader's."""
     import kernels
 
     cores = CHIPS[chip]
-    mine = own.ours(name, {*inputs, *dict(constants)})
-    package, book = _of_the_book(mine[0] if mine else name, cores)
+    package, found = _of_the_book(mine[0] if mine else name, cores)
     in_nki = cores.dialect == "nki"
-    if mine is not None and cores.dialect == kernels.dialect:
+    if mine is not None and not book and cores.dialect == kernels.dialect:
         kernel = mine[1].on(cores.machine)
         counts = range(1, cores.physical + 1)
         return package, [kernel[n] for n in counts] if in_nki else [kernel], inputs
-    names = tuple(inspect.signature(book).parameters)[: len(inputs)] if mine else inputs
-    return package, [book[cores.physical] if in_nki else book], names
+    names = tuple(inspect.signature(found).parameters)[: len(inputs)] if mine else inputs
+    return package, [found[cores.physical] if in_nki else found], names
 
 
 def _of_the_book(name: str, cores: Cores) -> tuple[str, Any]:

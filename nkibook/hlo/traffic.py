@@ -14,6 +14,9 @@ _ON_THE_FLY = frozenset({"broadcast", "constant", "iota"})
 # The same elements under another name.
 _VIEWS = frozenset({"bitcast", "get-tuple-element", "parameter", "reshape", "tuple"})
 
+_EXPONENTIALS = frozenset({"exponential", "logistic"})
+_EXPONENTIALS_OF_FX = frozenset({("map", "exp"), ("map", "sigmoid")})
+
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
@@ -39,6 +42,12 @@ class Operation:
     def moved(self) -> int:
         """Bytes read and written."""
         return self.read + self.written
+
+    @property
+    def exponentials(self) -> int:
+        """Elements, if it is an exponential or a sigmoid, of HLO or of a graph of PyTorch."""
+        alone = self.opcode in _EXPONENTIALS or (self.opcode, self.op_name) in _EXPONENTIALS_OF_FX
+        return math.prod(self.shape.dims) if alone else 0
 
 
 def operations(module: ParsedModule) -> Iterator[Operation]:

@@ -56,6 +56,14 @@ def test_products_of_a_training_step():
 
 
 @pytest.mark.parametrize(
+    "function", [torch.exp, torch.sigmoid, lambda x: F.silu(x), lambda x: x.softmax(-1)]
+)
+def test_exponentials_are_counted(function):
+    assert payoff(torch_graph(function, meta(N, M))).exponentials_us > 0
+    assert payoff(torch_graph(torch.relu, meta(N, M))).exponentials_us == 0
+
+
+@pytest.mark.parametrize(
     ("norm", "statistics"),
     [
         (lambda x: F.layer_norm(x, (M,)), N),

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
@@ -14,7 +15,8 @@ import nkisim
 from kernels import launch
 from kernels.matmul import nki_matmul, nki_matmul_backward
 from kernels.swiglu import nki_swiglu
-from nkibook import own
+from nkibook import own, steps
+from nkisim.errors import KernelError
 from nkisim.machine import GEN2
 
 
@@ -113,6 +115,47 @@ def test_residuals_and_eps_are_checked(package, old, new, message, tmp_path):
     assert message in forward.trouble
     assert forward.kernel is None
     assert backward.kernel is not None
+
+
+@nki.jit
+def narrow(gate, up):
+    y = nl.ndarray(gate.shape, dtype=gate.dtype, buffer=nl.shared_hbm)
+    for row in nl.static_range(0, gate.shape[0], 128):
+        rows = nl.ds(row, min(128, gate.shape[0] - row))
+        product = nl.multiply(nl.silu(nl.load(gate[rows])), nl.load(up[rows]), dtype=gate.dtype)
+        nl.store(y[rows], value=product)
+    return y
+
+
+def test_a_kernel_that_raises_at_other_sizes_is_left_out_and_a_line_says_so(capsys):
+    (forward, _) = own.load("swiglu", folder=None, nki_swiglu_kernel=narrow)
+    assert forward.kernel is narrow
+    wide = np.ones((3, 65_000), np.float32)
+    with pytest.raises(KernelError):
+        nki_swiglu(wide, wide)
+    with own.where_they_run(), launch.recorded() as seen:
+        for _ in range(2):
+            y = nki_swiglu(wide, wide)
+    np.testing.assert_allclose(y, 1 / (1 + np.exp(-1.0)), rtol=1e-5)
+    assert [call.kernel.__name__ for call in seen] == ["nki_swiglu_kernel"] * 2
+    assert [name for name, _ in seen[0].inputs] == ["gate", "up"]
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("narrow raises ")
+    assert "for (3, 65000) and (3, 65000): " in line
+    assert line.endswith("The book's nki_swiglu_kernel counts in its place.")
+    with pytest.raises(KernelError):
+        nki_swiglu(wide, wide)
+
+
+def test_a_kernel_that_raises_on_the_chip_that_is_modelled_is_left_out(capsys):
+    own.load("swiglu", folder=None, nki_swiglu_kernel=narrow)
+    inputs = [(name, (3, 65_000), "float32") for name in ("gate", "up")]
+    mine, book = (
+        SimpleNamespace(kernel_name=name, config={"inputs": inputs, "constants": {}})
+        for name in ("narrow", "nki_swiglu_kernel")
+    )
+    assert steps.modelled([mine], "inf2") == steps.modelled([book], "inf2")
+    assert "The book's nki_swiglu_kernel counts" in capsys.readouterr().out
 
 
 def test_what_a_file_lacks_is_said(tmp_path):

@@ -76,6 +76,28 @@ COUNTED = {
 }
 
 
+# 128 lanes, at the clocks that AWS publishes: 1.4 GHz, and 1.2 on a NeuronCore-v3.
+@pytest.mark.parametrize(("dialect", "ghz"), [("neuronxcc", 1.4), ("nki", 1.2)])
+def test_exponentials_bound_attention(dialect, ghz):
+    args = [struct(8, 2048, 64)] * 3
+    found = payoff(jax_hlo(attention, *args), on=CHIPS[dialect])
+    exponentials = 8 * 2048**2 / 128 / ghz / 1e3
+    assert found.least_us == pytest.approx(exponentials)
+    said = f"since its exponentials take the Scalar Engine {exponentials:.0f} µs"
+    assert f"up to {found.fused_us / exponentials:.1f} times, {said}" in found.verdict
+
+
+def test_a_sum_of_exponentials_of_no_array_does_not_pay():
+    """What is exponentiated is never in memory: no fusion and no kernel is faster."""
+
+    def total(a, b):
+        return jnp.exp(a[:, None] - b[None]).sum()
+
+    found = payoff(jax_hlo(total, *[struct(4099, dtype=jnp.float32)] * 2))
+    assert found.gain == 1
+    assert "does not pay: the exponentials take the Scalar Engine" in found.verdict
+
+
 @pytest.mark.parametrize("what", COUNTED)
 def test_bytes_of_a_fused_program(what):
     function, args, expected = COUNTED[what]
