@@ -178,15 +178,6 @@ class Checker:
         self.skips += 1
         self._memory_state.masked_off.update(t.buffer.number for t in outs)
 
-    @property
-    def leaves_gaps(self) -> bool:
-        """Whether there may be tiles that were written in part."""
-        return self._memory_state.written.leaves_gaps
-
-    def is_written(self, tensor: AccessPattern) -> bool:
-        """Whether every element of a part of memory that the kernel made was written."""
-        return self._memory_state.is_written(tensor)
-
     def is_known(self, tensor: AccessPattern) -> bool:
         """Whether all of a part of memory was surely written, told without looking at flags."""
         return self._memory_state.is_known(tensor)

@@ -211,13 +211,6 @@ class MemoryState:
             return  # as undefined as it was
         self.written.add(tensor, True if undefined is None else ~undefined, where)
 
-    def is_written(self, tensor: AccessPattern) -> bool:
-        """Whether every element of a part of local memory was written."""
-        if self.written.knows(tensor):
-            return True
-        part = self.written.part(tensor)
-        return part if isinstance(part, bool) else bool(part.all())
-
     def partly_written(self) -> set[int]:
         """Numbers of the local buffers that are not, or not surely, written everywhere."""
         whole, buffers = self.written.whole, self.trace.buffers

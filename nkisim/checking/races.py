@@ -145,7 +145,9 @@ def _clashes(
     size = uses[0][1].buffer.size
     owner = np.full(size, -1, np.int32)
     # Those that several write, if all must write the same.
-    shared = np.zeros(size, bool) if _may_be_equal(trace) else None
+    # Instances may write the same element, if what they write is equal, and one may read what
+    # another one writes, if all that comes out is the same in either order: the run compares.
+    shared = np.zeros(size, bool) if trace.rules.results_decide else None
     alike_is_harmless = trace.rules.alike_is_harmless
     is_read = redundant = told = False
     for instr, tensor, writes in uses:
@@ -200,15 +202,6 @@ def _clashes(
                 _unsettled(trace, error)
             told |= by_order
             yield error, harmless or by_order
-
-
-def _may_be_equal(trace: Trace) -> bool:
-    """Whether results decide about races: instances may write the same element, if what they write
-    is equal, and one may read what another one writes, if all that comes out is the same in either
-    order. It is compared when the trace runs, where each instruction runs once."""
-    return trace.rules.results_decide and not any(
-        i.spec.kind is OpKind.LOOP for i in trace.instructions
-    )
 
 
 def _unsettled(trace: Trace, warning: RaceError) -> None:

@@ -180,16 +180,9 @@ class WrittenElements:
     def __init__(self) -> None:
         self.whole: set[int] = set()
         self._flags: dict[int, _Flags] = {}  # of others
-        self._has_flags = False
         self._noted: dict[int, _Notes] = {}
         # By shape and parts: tiles are written in the same ones again and again.
         self._covered: dict[tuple, bool | None] = {}
-
-    @property
-    def leaves_gaps(self) -> bool:
-        """Whether a buffer may hold elements that nothing wrote beside others, where that is known
-        by now."""
-        return self._has_flags
 
     def part(self, tensor: AccessPattern) -> np.ndarray | bool:
         """Whether the elements of a part of a buffer were written: True or False where that is the
@@ -297,7 +290,6 @@ class WrittenElements:
         known = self._of(buffer)
         if not known:
             known = self._flags[buffer.number] = _Flags(buffer.size, written=known is False)
-            self._has_flags = True
             self.whole.discard(buffer.number)
         known.mark(tensor, fresh, where)
         if known.missing == 0:

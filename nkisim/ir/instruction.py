@@ -51,7 +51,6 @@ class OpKind(Enum):
     FILL = "fill"  # with a constant
     RANDOM = "random"
     BARRIER = "synchronisation"  # of instances
-    LOOP = "loop"  # the begin and the end of one at run time
     PRINT = "print"
 
 

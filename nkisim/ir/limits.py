@@ -75,20 +75,18 @@ def limit(name: str) -> int:
     return _settings[name]
 
 
-def too_many_iterations(count: int, where: str, **more: object) -> LimitError:
+def too_many_iterations(count: int, where: str) -> LimitError:
     """The error for run-time loops whose bodies run too often.
 
     Args:
         count: how often, together.
         where: the loop at which that was found, after "with this".
-        **more: `location`, if it is known.
     """
     return exceeded(
         "iterations",
         f"the run-time loops of this launch come to {count:,} iterations with this {where}",
         rule=f"they run at most {limit('iterations'):,} times together; a while loop ends when its "
         "register is zero after an iteration",
-        **more,
     )
 
 

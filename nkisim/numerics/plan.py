@@ -22,7 +22,6 @@ from copy import copy
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Operand
 from nkisim.ir.memory import Role
-from nkisim.ir.regions import ends
 from nkisim.ir.trace import Trace
 from nkisim.numerics.products import join_products, read_operands_at_their_source
 from nkisim.numerics.steps import (
@@ -45,8 +44,6 @@ def plan(trace: Trace, keep: set[int]) -> list[Step]:
         keep: numbers of buffers whose contents are outputs, which no rewrite may remove.
     """
     steps = [Step(i, i.outs, i.ins, i.tiles_in) for i in trace.instructions]
-    if ends(trace.instructions):  # the rewrites take each step to run once, in this order
-        return _note_unread(steps, keep)
     steps = _forward_sources(steps, keep)
     steps = _forward_destinations(steps, keep)
     steps = join_products(read_operands_at_their_source(steps, keep), keep)

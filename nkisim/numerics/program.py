@@ -27,13 +27,11 @@ from nkisim.ir.forks import unlocked_in_child
 from nkisim.ir.instruction import Instruction, OpKind
 from nkisim.ir.memory import Buffer, Role
 from nkisim.ir.ordering import by_core
-from nkisim.ir.regions import BEGIN, END, ends
 from nkisim.ir.trace import Trace
 from nkisim.ir.views import overlap, view_of
 from nkisim.numerics.blas import OneThread
 from nkisim.numerics.digest import contents, digest
 from nkisim.numerics.floating import DefaultEnvironment
-from nkisim.numerics.loops import Call, RuntimeLoop, run
 from nkisim.numerics.plan import Step, plan
 from nkisim.numerics.ranges import range_check
 from nkisim.numerics.recent import Recent
@@ -200,7 +198,8 @@ class Program:
             table[place] = np.ndarray(shape, dtype, bases[base], offset, strides)
         blas = OneThread() if layout.multiplies else contextlib.nullcontext()
         with blas:
-            run(layout.calls, table)
+            for function, places in layout.calls:
+                function(*[table[p] for p in places])
         self._workspaces.append(workspace)
         _kept.use(workspace, layout.workspace_bytes, workspace.let_go)
         for o, first in self._repeats.items():
@@ -293,7 +292,7 @@ class _Layout:
     """The place of each operand of each step: an outside array, a constant, or the workspace.
 
     Attributes:
-        calls: what to run, in order.
+        calls: functions to run, in order, with the places of their operands in the table of views.
         outside: operands in arrays that differ from run to run: (place, array, shape, dtype,
             byte offset, byte strides); inputs come first among the arrays, then outputs.
         inside: operands in the workspace: (place, slot, shape, dtype, byte offset, byte strides).
@@ -304,7 +303,7 @@ class _Layout:
     """
 
     def __init__(self, steps: list[Step], trace: Trace, outputs: list[Buffer]) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[tuple[Callable, tuple[int, ...]]] = []
         self.outside: list[tuple] = []
         self.inside: list[tuple] = []
         self.slots: list[int] = []
@@ -319,7 +318,6 @@ class _Layout:
         self._byte_strides: dict[tuple, tuple[int, ...]] = {}
         slots = self._assign_slots(steps)
         undefined = set(trace.read_undefined)  # not what an earlier run has left there
-        calls, outer = self.calls, []
         for step in steps:
             tensors = (*step.outs, *step.tiles_in)
             for t in tensors:
@@ -327,24 +325,12 @@ class _Layout:
                     undefined.discard(t.buffer.number)
                     place = self._place(AccessPattern(t.buffer), slots)
                     fill = functools.partial(_fill, poison(t.buffer.stored))
-                    if outer:  # once, and not in each iteration of a run-time loop
-                        outer[0].insert(-1, (fill, (place,)))
-                    else:
-                        calls.append((fill, (place,)))
+                    self.calls.append((fill, (place,)))
             places = tuple([self._place(t, slots) for t in tensors])
             instr = step.instr
-            if instr.opcode == BEGIN:
-                loop = RuntimeLoop(instr)
-                calls.append((loop, places))
-                outer.append(calls)
-                calls = loop.body
-                continue
-            if instr.opcode == END:
-                calls = outer.pop()
-                continue
             if instr.watched:
                 check = range_check(instr, trace.strict_ranges)
-                calls.append((check, places[len(step.outs) :]))
+                self.calls.append((check, places[len(step.outs) :]))
             function = self._function(step)
             repeated = [_repeated(t) for t in step.outs]
             if any(repeated):
@@ -354,7 +340,7 @@ class _Layout:
                 function = functools.partial(_with_copies, function, early)
             if instr.contested is not None:
                 function = functools.partial(_with_contested, function, *instr.contested)
-            calls.append((function, places))
+            self.calls.append((function, places))
         self.size = len(self._places)
         self.workspace_bytes = sum(self.slots) + len(self.inside) * _VIEW
         del self._places, self._functions, self._byte_strides, self._arrays
@@ -388,11 +374,6 @@ class _Layout:
         for at, step in enumerate(steps):
             for t in (*step.outs, *step.tiles_in):
                 last[t.buffer.number] = at
-        # What a run-time loop touches, another iteration may touch again.
-        for begin, end in ends([step.instr for step in steps]).items():
-            for step in steps[begin:end]:
-                for t in (*step.outs, *step.tiles_in):
-                    last[t.buffer.number] = max(last[t.buffer.number], end)
         ending: dict[int, list[int]] = {}
         for number, at in last.items():
             ending.setdefault(at, []).append(number)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from nkisim.compiler.build import work_of
-from nkisim.compiler.loops import ASSUMED, unrolled
 from nkisim.cost.tasks import Work
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Role, Space
@@ -88,7 +87,6 @@ def _planned(
 ) -> tuple[Work, int, Touches]:
     """The tasks of one core, the bytes that were spilled to make room for them, and what they
     touch."""
-    instructions, assumed = unrolled(instructions)
     work = work_of(instructions, machine, timing, parallel)
     touches = Touches.of(work)
     overflows = touches.peak(Space.PSUM) > machine.psum_bytes
@@ -103,8 +101,6 @@ def _planned(
         spilled_then, touches_then = spill(unhoisted, Touches.of(unhoisted), machine, timing)
         if spilled_then < spilled:
             work, spilled, touches = unhoisted, spilled_then, touches_then
-    if assumed:
-        work.choices[ASSUMED] += assumed
     return work, spilled, touches
 
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from nkisim.cost.tasks import ScheduledTask, Work
 from nkisim.errors import Location
-from nkisim.ir.instruction import Engine
 from nkisim.machine import Machine
 from nkisim.machine.timing import Timing
 from nkisim.report.groups import TaskGroup, group_tasks
@@ -408,4 +407,3 @@ def _on_engine(task: ScheduledTask) -> str:
 
 _DMA = "DMA queues"
 ENGINE_NAMES = tuple(e.value for e in ENGINES)
-SYNC = Engine.SYNC.value

@@ -38,7 +38,6 @@ from nkisim.ir.instruction import OPCODES, Engine, Instruction, Operand
 from nkisim.ir.loops import Declarations, Loop, Path
 from nkisim.ir.memo import Memo
 from nkisim.ir.memory import Buffer, Role, Space
-from nkisim.ir.regions import BEGIN, END, Region
 from nkisim.ir.restriction import boxes
 from nkisim.ir.rules import Rules
 from nkisim.ir.settings import Settings
@@ -52,9 +51,6 @@ def _lowered_calls(machine: Machine, checks: object) -> Memo:
     """How calls lower, for calls that are like others (`lowering.op_cache`): one memo for all
     traces for one machine with the same checks."""
     return Memo(4096)
-
-
-# Most instructions have no attributes, or only an operator: they share a dict nobody changes.
 
 
 class Tracer:
@@ -487,50 +483,6 @@ class Tracer:
                 inside.begin(at if is_unrolled else None)
                 self.running = (*around, i)
                 yield i
-        finally:
-            self.loops, self._declarations, self.running = outside, declared, around
-
-    @contextmanager
-    def region(
-        self,
-        kind: str,
-        *,
-        lower: AccessPattern | int = 0,
-        upper: AccessPattern | int = 0,
-        index: AccessPattern | None = None,
-        condition: AccessPattern | None = None,
-        step: int = 1,
-        expected: int = 1,
-    ) -> Iterator[Region]:
-        """Everything traced inside is the body of a run-time loop (see nkisim.ir.regions).
-
-        Args:
-            kind: what the kernel calls, such as "dynamic_range" or "while".
-            lower, upper: bounds of a counted loop, integers or registers.
-            index: the register that holds the loop's value, in a counted loop.
-            condition: the register that says whether to go on, in a `while` loop.
-            step: of a counted loop.
-            expected: iterations that the cost model assumes when the bounds do not tell.
-        """
-        if (index is None) == (condition is None):
-            raise TypeError("a region has either an index or a condition")
-        region = Region(len(self.trace.loops), None if index is None else step, expected)
-        self.trace.loops.append(Loop(kind, locate()))
-        if index is not None:
-            self.emit(BEGIN, (index,), (lower, upper), region=region)
-        else:
-            self.emit(BEGIN, (), (condition,), region=region)
-        outside, declared, around = self.loops, self._declarations, self.running
-        self.loops = (*outside, (region.number, 0))
-        self._declarations = declared.body(locate(), False)
-        self._declarations.begin(None)
-        self.running = (*around, 0)
-        try:
-            yield region
-            if index is not None:
-                self.emit(END, (index,), (index,), region=region)
-            else:
-                self.emit(END, (), (condition,), region=region)
         finally:
             self.loops, self._declarations, self.running = outside, declared, around
 

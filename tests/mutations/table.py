@@ -247,7 +247,7 @@ MODULES = {
         ("arguments", "left += reversed(found)", "left += found[:0]")),
     "schedule": _module("nkisim/schedule",
         "cost/test_schedule.py cost/test_cores.py cost/test_engines.py cost/test_timeline.py "
-        "cost/test_touches.py nkisim/test_regions.py",
+        "cost/test_touches.py",
         ("scheduler", "read[0] if same else read[1], at", "read[1], at"),
         ("scheduler", "self._arrive(follower, end, at, \"data\")",
          "self._arrive(follower, done, at, \"data\")"),

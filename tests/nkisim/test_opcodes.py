@@ -28,8 +28,6 @@ EXCEPTIONS = {
     ("compiler/moves.py", "tensor_copy"): "the label of a copy that the compiler adds",
     ("compiler/moves.py", "partition_broadcast"): "the label of a broadcast that it adds",
     ("compiler/build.py", "reciprocal"): "the label of a reciprocal that it makes of a division",
-    ("ir/regions.py", "loop_begin"): "the instructions between which a run-time loop stands",
-    ("ir/regions.py", "loop_end"): "the same",
     ("trace/tracer.py", "barrier"): "emitted for both dialects",
     ("numerics/alu.py", "reciprocal"): "the operator, not the opcode",
     ("numerics/ranges.py", "reciprocal"): "the operator, not the opcode",

@@ -10,7 +10,6 @@ import numpy as np
 from nkisim.ir.barriers import Meeting
 from nkisim.ir.dtypes import F32, FLOATS
 from nkisim.ir.instruction import Engine, Instruction, Missing, Needed, OpKind, TransferKind, opcode
-from nkisim.ir.regions import BEGIN, END, Region
 from nkisim.ir.settings import Settings
 from nkisim.machine.timing import Timing
 from nkisim.numerics.ops.cycles import Cycles, OnEngine, Passes, fast_copy, no_time, semaphore
@@ -46,13 +45,6 @@ class Barrier(Settings):
 
     meeting: Meeting
     fence: bool  # whether shared HBM is in order from there on
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class RunTimeLoop(Settings):
-    """Settings of the begin and the end of a run-time loop."""
-
-    region: Region
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -156,12 +148,6 @@ def _dma_transpose(instr: Instruction) -> Callable:
 @opcode("barrier", Engine.SYNC, OpKind.BARRIER, settings=Barrier, cost=semaphore, on_chip=False)
 def _barrier(instr: Instruction) -> Callable:
     return lambda: None  # instances run in the order that it asks for
-
-
-@opcode(BEGIN, Engine.SYNC, OpKind.LOOP, settings=RunTimeLoop, cost=semaphore, on_chip=False)
-@opcode(END, Engine.SYNC, OpKind.LOOP, settings=RunTimeLoop, cost=semaphore, on_chip=False)
-def _loop(instr: Instruction) -> Callable:
-    raise AssertionError(f"{instr.opcode} is run by nkisim.numerics.program")
 
 
 def _text(values: np.ndarray) -> str:

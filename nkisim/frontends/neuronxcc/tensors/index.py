@@ -52,18 +52,6 @@ class IndexTensor:
     def ndim(self) -> int:
         return len(self.shape)
 
-    @property
-    def extremes(self) -> tuple[int, int]:
-        """The smallest and the largest value."""
-        low = high = self.offset
-        for size, coef in zip(self.shape, self.coefs, strict=True):
-            reach = coef * (size - 1)
-            if reach > 0:
-                high += reach
-            else:
-                low += reach
-        return low, high
-
     def values(self) -> np.ndarray:
         """The index as a dense array of shape `shape`."""
         return affine_values(self.shape, self.coefs, self.offset)
