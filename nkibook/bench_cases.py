@@ -1,110 +1,66 @@
-"""What ``python -m nkibook.bench`` times: simulated kernels, each beside plain NumPy.
-
-An operator adds a function that yields its cases.
-"""
+"""What ``python -m nkibook.bench`` times: simulated kernels, each beside plain NumPy."""
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels.giou.reference import random_boxes
+from kernels.operators import operators
 
-@dataclass(frozen=True)
-class Case:
-    """A row of ``python -m nkibook.bench``: a simulated kernel beside plain NumPy.
+# Shapes of the arguments of operators: arrays of up to 64 MB.
+SHAPES: dict[str, list[tuple[int, ...]]] = {
+    "add": [(4096, 4096)] * 2,
+    "avgpool 2": [(128, 112, 112)],
+    "giou": [(1024, 256, 4)] * 2,
+    "rmsnorm": [(4096, 4096), (4096,)],
+    "matmul": [(1024, 1024)] * 2,
+    "softmax": [(4096, 4096)],
+    "attention": [(1, 4096, 128)] * 3,
+    "rope": [(8, 4096, 128)],
+    "swiglu": [(4096, 4096)] * 2,
+    "cross_entropy": [(4096, 4096)],
+}
+
+
+class Case(NamedTuple):
+    """A row of ``python -m nkibook.bench``.
 
     Attributes:
-        what: shape and dtype, for the labels.
-        names: what the NumPy code and the kernel are called.
-        plain: the NumPy code; returns an array or a tuple of them, whose first is compared.
+        names: what the plain code and the kernel are called, with shape and dtype.
+        plain: the plain code; returns an array.
         kernel: the kernel on the same data.
-        target: the ratio of the medians, kernel to NumPy, that is aimed at; None when the row is
-            there for comparison only.
-        rtol, atol: allowed differences of the results.
     """
 
-    what: str
     names: tuple[str, str]
     plain: Callable[[], Any]
     kernel: Callable[[], Any]
-    target: float | None
-    rtol: float = 0.0
-    atol: float = 0.0
 
 
 def cases() -> Iterator[Case]:
     """The cases, one at a time: their data is large."""
     rng = np.random.default_rng(0)
-
-    def normal(*shape: int) -> np.ndarray:
-        return rng.standard_normal(shape, dtype=np.float32)
-
-    yield from _add_cases(normal)
-    yield from _avgpool_cases(normal)
-    yield from _rmsnorm_cases(normal)
-    yield from _rmsnorm_ffi_cases(normal)
-    yield from _giou_cases(rng)
-    yield from _matmul_cases(normal)
-    yield from _softmax_cases(normal)
-    yield from _attention_cases(normal)
-
-
-def _add_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
-    from kernels.add import nki_tensor_add
-
-    for rows, cols, target in ((4096, 4096, 2.0), (256, 1024, 4.0)):
-        a, b = normal(rows, cols), normal(rows, cols)
-        yield Case(
-            f"{rows}x{cols} float32",
-            ("NumPy a + b", "nki_tensor_add"),
-            partial(np.add, a, b),
-            partial(nki_tensor_add, a, b),
-            target,
-        )
+    for operator in operators():
+        shapes = SHAPES.get(operator.name, [])
+        arrays = [
+            random_boxes(rng, shape[:-1]).astype(np.float32)
+            if operator.name == "giou"
+            else rng.standard_normal(shape, np.float32)
+            for shape in shapes
+        ]
+        if arrays:
+            what = f"{operator.name}, {'x'.join(map(str, shapes[0]))} float32"
+            plain = partial(operator.reference, *arrays)
+            kernel = partial(operator.call("numpy"), *arrays)
+            yield Case((f"NumPy {what}", f"NKI kernel of {what}"), plain, kernel)
+    yield from _rmsnorm_ffi(rng.standard_normal(SHAPES["rmsnorm"][0], np.float32))
 
 
-def _avgpool_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
-    """Beside both ways to write it in NumPy: the tutorial's, and the faster one."""
-    from kernels.avgpool import nki_avg_pool2d, reference
-
-    x = normal(128, 112, 112)
-    for name, plain, target in (
-        ("NumPy reshape and mean", reference.mean_of_blocks, 1.0),
-        ("NumPy sum of strided slices", reference.mean_of_slices, None),
-    ):
-        yield Case(
-            "128x112x112 float32, window 2",
-            (name, f"nki_avg_pool2d beside {name}"),
-            partial(plain, x, 2),
-            partial(nki_avg_pool2d, x, 2),
-            target,
-            rtol=2e-6,
-            atol=2e-6,
-        )
-
-
-def _rmsnorm_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
-    from kernels.rmsnorm import nki_rms_norm, reference
-
-    for rows, cols, target in ((4096, 4096, 1.2), (4096, 512, 1.2)):
-        x, weight = normal(rows, cols), normal(cols)
-        yield Case(
-            f"{rows}x{cols} float32",
-            ("NumPy RMSNorm", "nki_rms_norm"),
-            partial(reference.rms_norm, x, weight, 1e-5),
-            partial(nki_rms_norm, x, weight, 1e-5),
-            target,
-            rtol=2e-6,
-            atol=2e-6,
-        )
-
-
-def _rmsnorm_ffi_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
+def _rmsnorm_ffi(x: np.ndarray) -> Iterator[Case]:
     """No kernel of NKI: the C++ handler beside what JAX makes of the plain expression."""
     if importlib.util.find_spec("jax") is None:
         return
@@ -123,80 +79,7 @@ def _rmsnorm_ffi_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
         mean = jnp.mean(x * x, axis=-1, keepdims=True)
         return x * jax.lax.rsqrt(mean + 1e-5) * weight
 
-    x, weight = jnp.asarray(normal(4096, 4096)), jnp.asarray(normal(4096))
-    handler = jax.jit(rms_norm)
-    yield Case(
-        "4096x4096 float32",
-        ("jax.jit of RMSNorm", "rms_norm in C++"),
-        lambda: plain(x, weight),
-        lambda: handler(x, weight),
-        1.2,
-        rtol=1e-5,
-        atol=1e-5,
-    )
-
-
-def _giou_cases(rng: np.random.Generator) -> Iterator[Case]:
-    from kernels.giou import nki_giou, reference
-
-    boxes1, boxes2 = (reference.random_boxes(rng, (1024, 256)) for _ in range(2))
-    yield Case(
-        "1024x256x4 float32",
-        ("NumPy GIOU", "nki_giou"),
-        lambda: reference.giou(boxes1, boxes2),
-        lambda: nki_giou(boxes1, boxes2),
-        1.5,
-        atol=1e-6,
-    )
-
-
-def _matmul_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
-    from kernels.matmul import nki_matmul
-
-    a, b = normal(1024, 1024), normal(1024, 1024)
-    yield Case(
-        "1024x1024x1024 float32",
-        ("NumPy a @ b", "nki_matmul"),
-        lambda: a @ b,
-        lambda: nki_matmul(a, b),
-        1.5,
-        rtol=1e-4,
-        atol=1e-3,
-    )
-
-
-def _softmax_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
-    from kernels.softmax import nki_softmax
-
-    x = normal(4096, 4096)
-    yield Case(
-        "4096x4096 float32",
-        ("NumPy softmax", "nki_softmax"),
-        lambda: _softmax(x),
-        lambda: nki_softmax(x),
-        1.0,
-        rtol=1e-5,
-        atol=1e-8,
-    )
-
-
-def _attention_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
-    from kernels.attention import nki_attention
-
-    q, k, v = (normal(4096, 128) for _ in range(3))
-    scale = np.float32(128**-0.5)
-    yield Case(
-        "4096x128 float32",
-        ("NumPy attention", "nki_attention"),
-        lambda: _softmax(q @ k.T * scale) @ v,
-        lambda: nki_attention(q, k, v),
-        1.5,
-        rtol=1e-4,
-        atol=1e-5,
-    )
-
-
-def _softmax(x: np.ndarray) -> np.ndarray:
-    """Stable: the largest of a row is subtracted first."""
-    weights = np.exp(x - x.max(axis=-1, keepdims=True))
-    return weights / weights.sum(axis=-1, keepdims=True)
+    args = jnp.asarray(x), jnp.asarray(x[0])
+    what = f"RMSNorm, {'x'.join(map(str, x.shape))} float32"
+    names = f"jax.jit of {what}", f"C++ {what}"
+    yield Case(names, partial(plain, *args), partial(jax.jit(rms_norm), *args))

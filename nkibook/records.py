@@ -1,14 +1,12 @@
 """A time, and where it comes from: measured, modelled, published, or computed from rates.
 
 A number without its circumstances misleads, so a :class:`Record` carries its kind, the machine, the
-versions and the date. Records are written to JSON and CSV, and read back.
+versions and the date. Records are written to JSON, and read back.
 """
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -223,22 +221,6 @@ def from_json(text: str) -> list[Record]:
         Record(**{n: row[n] for n in names} | {"kind": Kind[row["kind"].upper()]})
         for row in json.loads(text)
     ]
-
-
-def write_csv(records: Iterable[Record], path: str | Path) -> None:
-    """Write one line a record: label, kind, statistics in seconds, and circumstances. An error
-    leaves what was there."""
-    from nkisim.report.files import write_whole
-
-    columns = ["label", "kind", "median", "p20", "p80"]
-    columns += ["how", "backend", "machine", "versions", "date"]
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns, extrasaction="ignore")
-    writer.writeheader()
-    for record in records:
-        versions = " ".join(f"{name}={value}" for name, value in record.versions.items())
-        writer.writerow(record.as_dict() | {"versions": versions})
-    write_whole(path, text.getvalue())
 
 
 def format_seconds(seconds: float) -> str:

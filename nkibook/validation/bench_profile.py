@@ -29,6 +29,7 @@ from ml_dtypes import bfloat16
 
 import nkisim
 from kernels.add.neuronxcc import TILE_COLS, TILE_ROWS, nki_tensor_add_kernel
+from kernels.attention.neuronxcc import nki_attention_kernel
 from nkibook.bench import describe_machine
 from nkibook.validation import (
     attention,
@@ -69,75 +70,6 @@ def branches(a, b):
             at = nl.ds(i * TILE_ROWS, TILE_ROWS), nl.ds(j * TILE_COLS, TILE_COLS)
             left, right = nl.load(a[at]), nl.load(b[at])
             nl.store(out[at], left - right if (i + j) % 2 else left + right)
-    return out
-
-
-def causal_attention(q, k, v):
-    """Softmax of the products of each row of q with the rows of k up to its own, times v: q, k and
-    v (length, 128)."""
-    length, head = q.shape
-    tiles = length // TILE_ROWS
-    row, column = nl.mgrid[0:TILE_ROWS, 0:TILE_ROWS]
-    out = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
-    keys = nl.ndarray((tiles, nl.par_dim(head), TILE_ROWS), dtype=nl.bfloat16)
-    values = nl.ndarray((tiles, nl.par_dim(TILE_ROWS), head), dtype=nl.bfloat16)
-    for j in nl.affine_range(tiles):
-        part = nl.ds(j * TILE_ROWS, TILE_ROWS)
-        keys[j] = nl.load_transpose2d(k[part, :], dtype=nl.bfloat16)
-        values[j] = nl.load(v[part, :], dtype=nl.bfloat16)
-    for i in nl.affine_range(tiles):
-        rows = nl.ds(i * TILE_ROWS, TILE_ROWS)
-        query = nl.multiply(nl.load_transpose2d(q[rows, :]), head**-0.5, dtype=nl.bfloat16)
-        scores = nl.full((TILE_ROWS, length), -1e30, dtype=nl.float32)
-        for j in nl.affine_range(tiles):
-            part = nl.ds(j * TILE_ROWS, TILE_ROWS)
-            if j < i:
-                scores[:, part] = nisa.nc_matmul(query, keys[j])
-            elif j == i:
-                square = nisa.nc_matmul(query, keys[j])
-                scores[:, part] = nisa.affine_select(row >= column, square, -1e30)
-        least = nisa.tensor_reduce(np.max, scores, axis=(1,), negate=True)
-        powers = nisa.activation(np.exp, scores, bias=least, dtype=nl.bfloat16)
-        total = nl.zeros((TILE_ROWS, head), nl.float32, buffer=nl.psum)
-        for j in nl.affine_range(tiles):
-            if j <= i:
-                part = nl.ds(j * TILE_ROWS, TILE_ROWS)
-                turned = nl.copy(nisa.nc_transpose(powers[:, part], engine=nisa.tensor_engine))
-                total += nisa.nc_matmul(turned, values[j])
-        sums = nisa.tensor_reduce(np.add, powers, axis=(1,), dtype=nl.float32)
-        nl.store(out[rows, :], nl.divide(total, sums))
-    return out
-
-
-def block_sparse_attention(q, k, v):
-    """Attention of each tile of rows of q to the tiles of k and v that a list of Python names for
-    it: q, k and v (length, 128)."""
-    length, head = q.shape
-    tiles = length // TILE_ROWS
-    wanted = [sorted({0, i // 3, i // 2, max(i - 1, 0), i}) for i in nl.static_range(tiles)]
-    out = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
-    known = {}
-    for i, blocks in enumerate(wanted):
-        row = q[nl.ds(i * TILE_ROWS, TILE_ROWS), :]
-        query = nl.copy(nl.transpose(nl.load(row) * head**-0.5), dtype=nl.bfloat16)
-        top = nl.full((TILE_ROWS, 1), -3e38, nl.float32)
-        sums = nl.zeros((TILE_ROWS, 1), nl.float32)
-        total = nl.zeros((TILE_ROWS, head), nl.float32)
-        for j in blocks:
-            if j not in known:
-                at = nl.ds(j * TILE_ROWS, TILE_ROWS)
-                turned = nl.copy(nl.transpose(nl.load(k[at, :])), dtype=nl.bfloat16)
-                known[j] = turned, nl.load(v[at, :], dtype=nl.bfloat16)
-            keys, values = known[j]
-            scores = nisa.nc_matmul(query, keys)
-            best = nl.maximum(top, nl.max(scores, axis=1, keepdims=True))
-            powers = nl.exp(scores - best)
-            change = nl.exp(top - best)
-            sums = sums * change + nl.sum(powers, axis=1, keepdims=True)
-            weights = nl.copy(nl.transpose(powers), dtype=nl.bfloat16)
-            total = total * change + nisa.nc_matmul(weights, values)
-            top = best
-        nl.store(out[nl.ds(i * TILE_ROWS, TILE_ROWS), :], total / sums)
     return out
 
 
@@ -228,9 +160,9 @@ def cases() -> Iterator[tuple[str, Kernel, tuple]]:
     yield "add or subtract, by the loop index", Kernel(branches), (small, small)
     pair = spec(4096, 2048, dtype=bfloat16), spec(2048, 4096, dtype=bfloat16)
     yield "matmul as a compiler writes it", Kernel(generated), pair
-    long = spec(64 * TILE_ROWS, 128)
-    yield "causal attention", Kernel(causal_attention), (long, long, long)
-    yield "block-sparse attention, unrolled", Kernel(block_sparse_attention), (long, long, long)
+    long = spec(1, 64 * TILE_ROWS, 128)
+    causal = long, long, long, 128**-0.5, True
+    yield "causal attention", Kernel(nki_attention_kernel.func), causal
     layers = spec(8, 512, 1024, dtype=bfloat16), spec(8, 1024, 512, dtype=bfloat16)
     tokens = spec(64 * TILE_ROWS, 512, dtype=bfloat16)
     yield "a layer of experts, unrolled", Kernel(experts), (tokens, *layers)

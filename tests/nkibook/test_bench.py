@@ -5,7 +5,6 @@ No test here looks at how long something really takes: the clock is replaced whe
 
 from __future__ import annotations
 
-import csv
 import gc
 import itertools
 import json
@@ -20,9 +19,9 @@ from hypothesis import strategies as st
 from ml_dtypes import bfloat16
 
 import nkisim
-from nkibook import bench
+from nkibook import bench, bench_cases
 from nkibook.bench import Kind, Record, benchmark, dma_bound, interleave, modelled, published
-from nkibook.bench_cases import Case
+from nkibook.bench_cases import SHAPES, Case
 from nkibook.validation import bench_profile
 from nkisim.machine.timing import V2
 from nkisim.runtime.kernel import Kernel
@@ -226,17 +225,14 @@ def test_circumstances_are_recorded():
         assert part in result.caption
 
 
-def test_json_and_csv_hold_what_the_record_holds(tmp_path):
+def test_json_holds_what_the_record_holds(tmp_path):
     records = [record((1e-6, 3e-6), versions={"numpy": "2.0"}), published("y", 5e-6, source="s")]
     bench.write_json(records, tmp_path / "r.json")
-    bench.write_csv(records, tmp_path / "r.csv")
     loaded = json.loads((tmp_path / "r.json").read_text())
     assert loaded[0]["samples"] == [1e-6, 3e-6]
     assert (loaded[0]["kind"], loaded[1]["kind"]) == ("host", "published")
-    with open(tmp_path / "r.csv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [float(row["median"]) for row in rows] == [2e-6, 5e-6]
-    assert rows[0]["versions"] == "numpy=2.0"
+    assert [row["median"] for row in loaded] == [2e-6, 5e-6]
+    assert bench.read_json(tmp_path / "r.json") == records
 
 
 @pytest.mark.parametrize(
@@ -256,7 +252,9 @@ def test_times_read_well(seconds, text):
     assert bench.format_seconds(seconds) == text
 
 
-def test_the_command_compares_simulated_kernels_with_numpy(tmp_path, capsys):
+def test_the_command_compares_simulated_kernels_with_numpy(tmp_path, capsys, monkeypatch):
+    small = {name: [(4,) * len(shape) for shape in shapes] for name, shapes in SHAPES.items()}
+    monkeypatch.setattr(bench_cases, "SHAPES", small)
     assert bench.main(["--iters", "2", "--json", str(tmp_path / "r.json")]) == 0
     printed = capsys.readouterr().out
     records = json.loads((tmp_path / "r.json").read_text())
@@ -264,16 +262,16 @@ def test_the_command_compares_simulated_kernels_with_numpy(tmp_path, capsys):
     assert {r["kind"] for r in records} <= {"host", "device"}
     for plain, kernel in zip(records[::2], records[1::2], strict=True):
         assert plain["label"].startswith(("NumPy", "jax.jit"))
-        assert f"medians: {kernel['median'] / plain['median']:.2f} (" in printed
-    operators = {r["label"].split(",")[0] for r in records[1::2]}
-    assert {"nki_tensor_add", "nki_rms_norm", "nki_giou"} <= operators
+        assert f"medians: {kernel['median'] / plain['median']:.2f}\n" in printed
+    timed = " ".join(r["label"] for r in records[1::2])
+    assert all(f"kernel of {name}, " in timed for name in SHAPES)
 
 
 def test_the_command_refuses_to_time_a_wrong_result(monkeypatch):
     ones = np.ones(3, np.float32)
-    wrong = Case("3 float32", ("NumPy", "kernel"), lambda: ones, lambda: (1.01 * ones, 0), 1.0)
+    wrong = Case(("NumPy", "kernel"), lambda: ones, lambda: 1.01 * ones)
     monkeypatch.setattr("nkibook.bench_cases.cases", lambda: [wrong])
-    with pytest.raises(RuntimeError, match="kernel, 3 float32 differs from NumPy, 3 float32"):
+    with pytest.raises(RuntimeError, match=r"kernel differs from NumPy\."):
         bench.main(["--iters", "1"])
 
 
@@ -287,35 +285,11 @@ def test_a_simulated_time_says_that_it_is_the_simulators():
     assert result.versions["nkisim"] == kernels.backend_version
 
 
-def test_the_causal_attention_that_is_profiled_computes_it():
-    rng = np.random.default_rng(3)
-    q, k, v = (rng.standard_normal((384, 128)).astype(np.float32) for _ in range(3))
-    got = Kernel(bench_profile.causal_attention)(q, k, v)
-    scores = q @ k.T * 128**-0.5
-    powers = np.tril(np.exp(scores - scores.max(axis=1, keepdims=True)))
-    wanted = powers @ v / powers.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=0.02)  # bfloat16
-
-
 def test_the_generated_matmul_that_is_profiled_computes_it():
     rng = np.random.default_rng(4)
     a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((256, 384), (384, 1024)))
     got = Kernel(bench_profile.generated)(a, b)
     np.testing.assert_allclose(got, a @ b, rtol=0, atol=1e-3)
-
-
-def test_the_block_sparse_attention_that_is_profiled_computes_it():
-    rng = np.random.default_rng(5)
-    q, k, v = (rng.standard_normal((7 * 128, 128)).astype(np.float32) for _ in range(3))
-    got = Kernel(bench_profile.block_sparse_attention)(q, k, v)
-    scores = q @ k.T * 128**-0.5
-    for i in range(7):
-        rows = slice(i * 128, (i + 1) * 128)
-        seen = {0, i // 3, i // 2, max(i - 1, 0), i}
-        columns = np.concatenate([np.arange(j * 128, (j + 1) * 128) for j in seen])
-        powers = np.exp(scores[rows, columns] - scores[rows, columns].max(axis=1, keepdims=True))
-        wanted = powers @ v[columns] / powers.sum(axis=1, keepdims=True)
-        np.testing.assert_allclose(got[rows], wanted, rtol=0, atol=0.02)  # bfloat16
 
 
 def test_the_experts_that_are_profiled_compute_it():

@@ -51,14 +51,14 @@ def test_a_folder_or_a_file_without_permission_is_told(tmp_path, capsys, monkeyp
     def refuse(**kwargs):
         raise PermissionError(13, "Permission denied")
 
-    there = tmp_path / "r.csv"
+    there = tmp_path / "r.json"
     there.write_text("before")
     monkeypatch.setattr(options.tempfile, "TemporaryFile", refuse)
-    message = refused(capsys, "bench", "--csv", str(tmp_path / "new.csv"))
+    message = refused(capsys, "bench", "--json", str(tmp_path / "new.json"))
     assert f"cannot be written in '{tmp_path}': Permission denied" in message
     monkeypatch.undo()
     monkeypatch.setattr(options.os, "access", lambda path, mode: False)
-    assert "cannot be written: no permission" in refused(capsys, "bench", "--csv", str(there))
+    assert "cannot be written: no permission" in refused(capsys, "bench", "--json", str(there))
     assert there.read_text() == "before"
 
 
@@ -96,8 +96,7 @@ def test_measurements_to_compare_have_to_be_there(tmp_path, capsys):
     )
 
 
-@pytest.mark.parametrize("write", [bench.write_json, bench.write_csv])
-def test_an_error_while_writing_leaves_what_was_there(write, tmp_path, monkeypatch):
+def test_an_error_while_writing_leaves_what_was_there(tmp_path, monkeypatch):
     path = tmp_path / "r"
     path.write_text("before")
     records = [Record(label="x", kind=Kind.HOST, samples=(1.0,), how="m")]
@@ -108,10 +107,10 @@ def test_an_error_while_writing_leaves_what_was_there(write, tmp_path, monkeypat
     with monkeypatch.context() as patched:
         patched.setattr(files.os, "replace", full)
         with pytest.raises(OSError, match="No space"):
-            write(records, path)
+            bench.write_json(records, path)
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
-    write(records, path)
+    bench.write_json(records, path)
     assert path.read_text() != "before"
 
 
