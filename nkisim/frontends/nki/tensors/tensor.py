@@ -129,6 +129,12 @@ class NkiTensor(Views):
         """Number of elements."""
         return prod(self._layout.shape)
 
+    # Not documented, and used by AWS's kernels: this and `_copy`.
+    @property
+    def _storage_shape(self) -> tuple[int, ...]:
+        """The extents that the memory was declared with, or reshaped to as a whole."""
+        return self._declared
+
     def describe(self) -> str:
         """For messages: name, type, shape and memory, and which part when it is a part."""
         name = self.name
