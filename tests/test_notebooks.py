@@ -307,6 +307,13 @@ def test_markup_becomes_plain(text: str, wanted: str) -> None:
     assert plain(text) == wanted
 
 
+def test_a_page_without_a_notebook_is_named_by_its_title(monkeypatch) -> None:
+    monkeypatch.setattr(pages, "site", lambda root=ROOT: None)
+    references = notebooks.References("book/api_nki", "nki", ROOT)
+    assert references.page("book/api_nki_isa", "nisa") == "*nisa* (*`nki.isa`*)"
+    assert references.page("book/glossary", "") == "*Glossary*"
+
+
 def test_included_code_is_written_out() -> None:
     shown = plain(
         "```{literalinclude} ../kernels/add/nki.py\n:pyobject: nki_tensor_add_kernel\n```"

@@ -84,9 +84,11 @@ class References:
     def page(self, name: str, text: str) -> str:
         if not pages.source(name, self.root).is_file():
             raise ValueError(f"{self.own} leads to the page {name}, and there is none")
-        text = text or pages.title(name, self.root)
+        title = pages.title(name, self.root)
         address = page_address(name, self.dialect, self.root)
-        return f"[{text}]({address})" if address else f"*{text}*"
+        if address:
+            return f"[{text or title}]({address})"
+        return f"*{text}* (*{title}*)" if text not in ("", title) else f"*{title}*"
 
     def citation(self, keys: list[str]) -> str:
         entries = bibliography.entries(self.root)
