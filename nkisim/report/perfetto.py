@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nkisim.report.files import write_whole
 from nkisim.report.report import short
@@ -16,7 +16,12 @@ _PARTS = 2**20  # of a microsecond
 
 
 def write(timeline: Times, path: str | Path) -> None:
-    """Write `timeline` to `path`. Timestamps and durations are microseconds.
+    """Write the trace of `timeline` to `path`."""
+    write_whole(path, json.dumps(document(timeline)))
+
+
+def document(timeline: Times) -> dict[str, Any]:
+    """The trace of `timeline`. Timestamps and durations are microseconds.
 
     Transfers that overlap on a track, as those on all queues do when the queues are not level, go
     on several threads: "DMA", "DMA (2)", ...
@@ -34,12 +39,11 @@ def write(timeline: Times, path: str | Path) -> None:
         ]
         spans += [_span(tid, i) for i in intervals]
     spans.sort(key=lambda event: event["ts"])
-    document = {
+    return {
         "traceEvents": events + spans,
         "displayTimeUnit": "ns",
         "otherData": {"note": title},
     }
-    write_whole(path, json.dumps(document))
 
 
 def _threads(timeline: Times) -> dict[str, list[Interval]]:

@@ -125,8 +125,13 @@ class TraceFile:
 
 
 def _write_trace(timeline: Timeline, path: Path) -> None:
-    """Write a trace, and say what is in a file with a name that promises another one."""
-    timeline.to_perfetto(path)
+    """Write a trace, and say what is in a file with a name that promises another one.
+
+    The stand-in of neuron-profile reads it, too, where there is one."""
+    if neuron_profile.stands_in():
+        neuron_profile.save(path, timeline)
+    else:
+        timeline.to_perfetto(path)
     if path.suffix != ".json":
         print(f"{path}: {timeline.kind}; for ui.perfetto.dev, it is no NTFF")
 
@@ -238,10 +243,10 @@ def benchmark(kernel: Callable | None = None, **options: Any) -> Any:
     """Model the device latency of a kernel: `@nki.benchmark(warmup=10, iters=100)`.
 
     Options of the SDK are checked. Those about repetition have no meaning here: the model gives one
-    number. Under `python -m nkisim`, the file that save_neff_name names gets the modelled timeline,
-    for the stand-in of neuron-profile (see nkisim.runtime.neuron_profile); it is no NEFF. The file
-    that save_trace_name names gets the modelled trace of each call, for ui.perfetto.dev: only a
-    device gives an NTFF. An option that is not documented gives a warning.
+    number. The file that save_trace_name names gets the modelled trace of each call, for
+    ui.perfetto.dev: only a device gives an NTFF. Under `python -m nkisim`, that file and the one
+    that save_neff_name names, which is no NEFF, are also what the stand-in of neuron-profile reads
+    (see nkisim.runtime.neuron_profile). An option that is not documented gives a warning.
 
     Raises:
         ParameterError: an option that the documentation excludes, such as iters=0; when called, a

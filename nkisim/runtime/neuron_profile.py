@@ -3,7 +3,8 @@
 Programs written for a device save a NEFF, capture a profile of it and read its summary as JSON.
 Here `nki.benchmark` and `nki.baremetal` write the modelled timeline under the name of the NEFF,
 and these commands show it, with the fields of AWS's profile schema that the model knows. The others
-are absent. Every file and every answer says that it is modelled.
+are absent. Every file and every answer says that it is modelled. Such a file is a Chrome trace, too,
+which ui.perfetto.dev opens in the place of the tools' own viewer.
 
 Sources: the commands and the forms of their output are those of AWS's Neuron Profiler user guide
 (SDK 2.28); the fields are those of the table Summary in its profile schema reference (SDK 2.31).
@@ -24,6 +25,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from nkisim.report import perfetto
 from nkisim.report.files import write_whole
 from nkisim.report.timeline import Timeline
 from nkisim.report.times import MODELLED
@@ -55,13 +57,12 @@ def stands_in() -> bool:
 def save(name: str | os.PathLike, timeline: Timeline) -> None:
     """Write a timeline under the name of a NEFF or an NTFF, where the commands stand in."""
     if stands_in():
-        instructions = list(events(timeline))
-        written = {
+        written = perfetto.document(timeline) | {
             "form": FORM,
             "kind": MODELLED,
             "kernel": timeline.kernel,
             "summary": summary(timeline),
-            "instruction": instructions,
+            "instruction": list(events(timeline)),
         }
         write_whole(os.fspath(name), json.dumps(written))
 
@@ -182,7 +183,7 @@ def _read(path: str) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("form") != FORM:
         raise ValueError(
             f"{path} is none of nkisim's profiles: under python -m nkisim, nki.benchmark and "
-            "nki.baremetal write them with save_neff_name"
+            "nki.baremetal write them with save_neff_name and save_trace_name"
         )
     return found
 
@@ -208,7 +209,7 @@ def _view(name: str, options: argparse.Namespace) -> int:
     else:
         print(
             f"{name}: --output-format {shown} needs AWS's tools; here are summary-json, "
-            "summary-text and json",
+            "summary-text and json, and ui.perfetto.dev opens the profile's file",
             file=sys.stderr,
         )
         return 2

@@ -31,7 +31,10 @@ PROGRAM = """
     files = os.path.abspath("b.neff"), os.path.abspath("b.ntff")
     run = nki.baremetal(double, save_neff_name=files[0], save_trace_name=files[1])
     assert (run(x) == 2).all()
-    for name in "ab":
+    named = {"save_neff_name": "file.neff", "save_trace_name": "c.ntff"}
+    nki.benchmark(double, warmup=1, iters=10, **named)(x)
+    os.rename("file.neff", "c.neff")
+    for name in "abc":
         words = f"-n {name}.neff -s {name}.ntff > {name}.json"
         assert not os.system(f"neuron-profile view --output-format summary-json {words}")
     os.system("neuron-explorer view -d . --output-format json --output-file all.json")
@@ -44,8 +47,8 @@ def test_a_summary_and_the_events_under_the_names_that_aws_gives_them(run_python
     path.write_text(textwrap.dedent(PROGRAM))
     done = run_python("-m", "nkisim", str(path), env={"NEURON_PLATFORM_TARGET_OVERRIDE": "trn1"})
     latency = float(done.stdout.split()[-1])
-    read = {n: json.loads((tmp_path / f"{n}.json").read_text()) for n in ("a", "b", "all")}
-    assert read["a"] == read["b"]
+    read = {n: json.loads((tmp_path / f"{n}.json").read_text()) for n in ("a", "b", "c", "all")}
+    assert read["a"] == read["b"] == read["c"]
     found = read["a"][next(iter(read["a"]))]
     assert found["kind"] == "modelled by nkisim, not measured"
     assert found["total_time"] * 1e6 == pytest.approx(latency)
@@ -53,7 +56,9 @@ def test_a_summary_and_the_events_under_the_names_that_aws_gives_them(run_python
     assert found["dma_transfer_count"] == 2
     assert 0 < found["scalar_engine_active_time_percent"] < found["total_active_time_percent"] < 1
     assert "model_flops" not in found  # of which the model knows nothing
-    assert [x["total_time"] for x in read["all"]["summary"]] == [found["total_time"]] * 2
+    assert [x["total_time"] for x in read["all"]["summary"]] == [found["total_time"]] * 3
+    trace = json.loads((tmp_path / "c.ntff").read_text())["traceEvents"]  # for ui.perfetto.dev
+    assert sum(e["ph"] == "X" for e in trace) == len(read["all"]["instruction"]) / 3
     event = next(x for x in read["all"]["instruction"] if x["opcode"] == "load")
     assert set(event) == {"timestamp", "duration", "label", "opcode", "nki_source_location"}
     assert event["label"] == "DMA"
