@@ -3,7 +3,7 @@
 Programs written for a device save a NEFF, capture a profile of it and read its summary as JSON.
 Here `nki.benchmark` and `nki.baremetal` write the modelled timeline under the name of the NEFF,
 and these commands show it, with the fields of AWS's profile schema that the model knows. The others
-are absent. Every file and every answer says that it is modelled. Such a file is a Chrome trace, too,
+are absent. Every file and every answer says that it is modelled. A file is a Chrome trace, too,
 which ui.perfetto.dev opens in the place of the tools' own viewer.
 
 Sources: the commands and the forms of their output are those of AWS's Neuron Profiler user guide

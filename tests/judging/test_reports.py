@@ -11,34 +11,38 @@ from nkisim.judging import Task, judge_all, read
 from nkisim.judging.reports import gradescope, leaderboard, performance, result
 from nkisim.judging.verdict import LaunchVerdict, Verdict
 
-# https://gradescope-autograders.readthedocs.io/en/latest/specs/ (read in 2026).
+# Every field of https://gradescope-autograders.readthedocs.io/en/latest/specs/, section "Output
+# format", and what it may hold. All are optional but for a score, here or in each test.
+NUMBER, TEXT, DATA = (int, float), (str,), (dict,)
+FORMAT = {"text", "simple_format", "html", "md", "ansi"}
+VISIBILITY = {"hidden", "after_due_date", "after_published", "visible"}
 RESULTS = {
-    "score",
-    "execution_time",
-    "output",
-    "output_format",
-    "test_output_format",
-    "test_name_format",
-    "visibility",
-    "stdout_visibility",
-    "extra_data",
-    "tests",
-    "leaderboard",
+    "score": NUMBER,
+    "execution_time": NUMBER,
+    "output": TEXT,
+    "output_format": FORMAT,
+    "test_output_format": FORMAT,
+    "test_name_format": FORMAT,
+    "visibility": VISIBILITY,
+    "stdout_visibility": VISIBILITY,
+    "extra_data": DATA,
+    "tests": (list,),
+    "leaderboard": (list,),
 }
 TEST = {
-    "score",
-    "max_score",
-    "status",
-    "name",
-    "name_format",
-    "number",
-    "output",
-    "output_format",
-    "tags",
-    "visibility",
-    "extra_data",
+    "score": NUMBER,
+    "max_score": NUMBER,
+    "status": {"passed", "failed"},
+    "name": TEXT,
+    "name_format": FORMAT,
+    "number": TEXT,
+    "output": TEXT,
+    "output_format": FORMAT,
+    "tags": (list,),
+    "visibility": VISIBILITY,
+    "extra_data": DATA,
 }
-VISIBILITY = {"hidden", "after_due_date", "after_published", "visible"}
+ENTRY = {"name": TEXT, "value": (int, float, str), "order": {"asc", "desc"}}
 FOLDER = Path(nkibook.__file__).parent / "assignment"
 
 
@@ -49,16 +53,21 @@ def launch(status, us=10.0, base=10.0, **more):
     return LaunchVerdict({"n": 3}, status=status, profile=profile, baseline_us=base, **given)
 
 
+def conforms(found, fields):
+    for name, value in found.items():
+        may = fields[name]
+        assert value in may if isinstance(may, set) else type(value) in may, (name, value)
+
+
 def check_gradescope(found):
-    json.dumps(found)
-    assert set(found) <= RESULTS
+    found = json.loads(json.dumps(found, allow_nan=False))
+    conforms(found, RESULTS)
     for test in found["tests"]:
-        assert set(test) <= TEST
-        assert test["visibility"] in VISIBILITY
-        assert test["status"] in ("passed", "failed")
+        conforms(test, TEST)
+        assert {"name", "score", "max_score", "visibility"} <= set(test)
         assert 0 <= test["score"] <= test["max_score"]
     for entry in found["leaderboard"]:
-        assert set(entry) <= {"name", "value", "order"}
+        conforms(entry, ENTRY)
     assert found["score"] == pytest.approx(sum(t["score"] for t in found["tests"]))
 
 
