@@ -334,6 +334,7 @@ def test_included_code_is_written_out() -> None:
         ("{new}`role`", "role {new} is not known"),
         ("```{new}\n```", "directive {new} is not known"),
         ("[a](#gone)", "no heading"),
+        ("{nki}`a {term}`tile`, b`", "needs two backticks"),
         ("```{note}\nText", "has no end"),
         (":::\nText\n:::", "colons"),
     ],

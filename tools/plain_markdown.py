@@ -159,6 +159,8 @@ class _Converter:
         if name is None:
             return match[0]
         if name in DIALECTS:
+            if re.search(r"\{[\w:]+\}$", inside):
+                raise ValueError(f"a role within {match[0]!r}, which needs two backticks then")
             # Code at an end has a blank beside it, for the sake of the backticks.
             text = re.sub(r"^ (?=`)|(?<=`) $", "", inside)
             return self.inline(text) if name == self.dialect else ""
