@@ -164,3 +164,10 @@ def cast_into(out: np.ndarray, values: np.ndarray) -> None:
         wide = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
         values = np.clip(np.rint(wide), info.min, info.max)
     np.copyto(out, values, casting="unsafe")
+
+
+def poison(dtype: np.dtype) -> object:
+    """The value that stands for undefined memory: NaN, or the lowest integer."""
+    if dtype in FLOATS:
+        return np.nan
+    return True if dtype == np.bool_ else np.iinfo(dtype).min

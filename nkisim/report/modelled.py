@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from nkisim.compiler.build import work_of
 from nkisim.cost.tasks import Work
+from nkisim.ir.garbage import without_collection
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Role, Space
 from nkisim.ir.trace import Trace
@@ -102,19 +101,3 @@ def _planned(
         if spilled_then < spilled:
             work, spilled, touches = unhoisted, spilled_then, touches_then
     return work, spilled, touches
-
-
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """Millions of small objects are made and all are kept: looking for garbage only costs time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            if not gc.get_freeze_count():
-                # Straight to the oldest generation, or all of them would be looked at now.
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from nkisim.errors import ParameterError, locate, warn
-from nkisim.numerics.program import poison
+from nkisim.ir.dtypes import poison
 from nkisim.report.files import write_whole
 from nkisim.report.modelled import timeline
 from nkisim.report.timeline import Timeline

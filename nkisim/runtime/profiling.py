@@ -11,8 +11,9 @@ from nkisim.checking import simulated
 from nkisim.errors import ParameterError
 from nkisim.frontends.tensor_types import is_tensor_type
 from nkisim.ir.dtypes import as_dtype
+from nkisim.ir.garbage import without_collection
 from nkisim.numerics.program import TensorSpec
-from nkisim.report.modelled import timeline, without_collection
+from nkisim.report.modelled import timeline
 from nkisim.report.timeline import Timeline
 from nkisim.runtime import frameworks
 from nkisim.runtime.by_data import ProgramByData, no_values

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from nkisim.ir.dtypes import poison
 from nkisim.ir.memory import Role
 from nkisim.ir.views import view_of
-from nkisim.numerics.program import poison
 
 
 def naive(program, inputs):

@@ -13,11 +13,12 @@ import numpy as np
 
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.barriers import Interleaving
+from nkisim.ir.dtypes import poison
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Buffer
 from nkisim.ir.ordering import Waiting
 from nkisim.ir.trace import Trace
-from nkisim.numerics.program import Program, poison
+from nkisim.numerics.program import Program
 
 
 class Contents:

@@ -29,7 +29,8 @@ import numpy as np
 
 from nkisim.errors import KernelError
 from nkisim.frontends.nki.ranks import Abandoned, on_device
-from nkisim.numerics.program import Program, poison
+from nkisim.ir.dtypes import poison
+from nkisim.numerics.program import Program
 from nkisim.runtime.by_data import ProgramByData
 from nkisim.runtime.frameworks.programs import ConfigError, UnknownProgramError, find_program
 
