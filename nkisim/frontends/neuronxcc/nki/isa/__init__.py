@@ -16,12 +16,16 @@ from nkisim.frontends.neuronxcc.nki.isa import (
     movement,
     random,
     reduce,
+    scalar,
     search,
     select,
 )
 
 # What an instruction's module lists in its `__all__` is here, with its settings checked.
-_FAMILIES = (constants, custom, elementwise, matmul, movement, random, reduce, search, select)
+_FAMILIES = (
+    *(constants, custom, elementwise, matmul, movement),
+    *(random, reduce, scalar, search, select),
+)
 _PUBLIC = {name: vars(family)[name] for family in _FAMILIES for name in family.__all__}
 globals().update(_PUBLIC, **_keywords.checked(_PUBLIC, list(_PUBLIC), "nisa"))
 
