@@ -111,10 +111,6 @@ def test_heads_sharded_over_devices():
 
 def test_refused_inputs():
     q = torch.ones(3, 4)
-    with pytest.raises(TypeError, match="key is a list"):
-        torch_op.attention(q, [1.0], q)
-    with pytest.raises(TypeError, match="float64"):
-        torch_op.attention(*(q.double(),) * 3)
     with pytest.raises(ValueError, match="scale is -1"):
         torch_op.attention(q, q, q, scale=-1)
     j = jnp.ones((3, 4))

@@ -13,19 +13,14 @@ from hypothesis import strategies as st  # noqa: E402
 from jax.sharding import Mesh, NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
-from kernels.avgpool import nki_avg_pool2d  # noqa: E402
 from kernels.avgpool.jax_op import avg_pool2d  # noqa: E402
 
 # XLA adds in float32 too, in another order, and rounds once: see test_avgpool.py.
-TOLERANCE = {
-    jnp.float32: {"rtol": 2e-6, "atol": 5e-6},
-    jnp.float16: {"rtol": 2**-10, "atol": 1e-6},
-    jnp.bfloat16: {"rtol": 2**-7, "atol": 1e-6},
-}
+TOLERANCE = {"rtol": 2e-6, "atol": 5e-6}
 
 
-def image(*shape, dtype=jnp.float32):
-    return jax.random.normal(jax.random.key(0), shape, dtype)
+def image(*shape):
+    return jax.random.normal(jax.random.key(0), shape)
 
 
 def windowed(x, kernel, stride=None, padding=(0, 0), ceil_mode=False, include=True):
@@ -74,56 +69,9 @@ def test_equals_reduce_window(shape, window):
     x = image(*shape)
     ours, pull_ours = jax.vjp(lambda x: avg_pool2d(x, *window), x)
     expected, pull_expected = jax.vjp(lambda x: windowed(x, *window), x)
-    np.testing.assert_allclose(ours, expected, **TOLERANCE[jnp.float32])
+    np.testing.assert_allclose(ours, expected, **TOLERANCE)
     grad = image(*ours.shape)
-    np.testing.assert_allclose(pull_ours(grad)[0], pull_expected(grad)[0], **TOLERANCE[jnp.float32])
-
-
-@pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
-@pytest.mark.parametrize("dtype", TOLERANCE)
-def test_dtypes(dtype, transform):
-    """In 16 bits the sums of the reference are taken in float32, as the kernel takes them."""
-    x = image(130, 9, 11, dtype=dtype)
-    wide = x.astype(jnp.float32)
-    window = (3, 3), (2, 2), (1, 1)
-    out, pull = jax.vjp(transform(lambda x: avg_pool2d(x, *window)), x)
-    expected, pull_expected = jax.vjp(lambda x: windowed(x, *window), wide)
-    assert out.dtype == dtype
-    pairs = (out, expected), (pull(out)[0], pull_expected(out.astype(jnp.float32))[0])
-    for actual, exact in pairs:
-        assert actual.dtype == dtype
-        as_wide = [np.asarray(v.astype(dtype), np.float32) for v in (actual, exact)]
-        np.testing.assert_allclose(*as_wide, **TOLERANCE[dtype])
-
-
-def test_gradient_of_the_raw_kernel_is_refused():
-    with pytest.raises(TypeError, match=r"`nki_avg_pool2d_kernel` .*jax\.custom_vjp"):
-        jax.grad(lambda x: nki_avg_pool2d(x, 2).sum())(image(1, 4, 4))
-
-
-def test_no_images():
-    assert avg_pool2d(jnp.zeros((0, 3, 4, 4)), 2).shape == (0, 3, 2, 2)
-
-
-def test_special_values():
-    x = image(1, 6, 6).at[0, 0, 0].set(jnp.inf).at[0, 2, 2].set(jnp.nan)
-    np.testing.assert_allclose(avg_pool2d(x, 2), windowed(x, (2, 2)), rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("x", "window", "error", "message"),
-    [
-        (jnp.ones((1, 4, 4)), (0,), ValueError, "kernel_size is 0"),
-        (jnp.ones((1, 4, 4)), (9,), ValueError, "no window fits"),
-        (jnp.ones((4, 4)), (2,), ValueError, "2 dimensions"),
-        (jnp.ones((1, 4, 4), jnp.int32), (2,), TypeError, "int32"),
-        (jnp.ones((0, 1, 4, 4), jnp.int32), (2,), TypeError, "int32"),
-    ],
-)
-@pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
-def test_refused_inputs(transform, x, window, error, message):
-    with pytest.raises(error, match=message):
-        transform(lambda x: avg_pool2d(x, *window))(x)
+    np.testing.assert_allclose(pull_ours(grad)[0], pull_expected(grad)[0], **TOLERANCE)
 
 
 def test_a_traced_window_is_refused():

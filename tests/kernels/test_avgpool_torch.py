@@ -20,21 +20,14 @@ from kernels.avgpool.torch_op import avg_pool2d  # noqa: E402
 
 theirs = torch.nn.functional.avg_pool2d
 
+
 # PyTorch adds in float32 as well, in another order, and rounds once: see test_avgpool.py.
-TOLERANCE = {
-    torch.float32: {"rtol": 2e-6, "atol": 5e-6},
-    torch.float16: {"rtol": 2**-10, "atol": 1e-6},
-    torch.bfloat16: {"rtol": 2**-7, "atol": 1e-6},
-}
-DTYPES = list(TOLERANCE)
-
-
 def close(actual, expected):
-    torch.testing.assert_close(actual, expected, **TOLERANCE[expected.dtype])
+    torch.testing.assert_close(actual, expected, rtol=2e-6, atol=5e-6)
 
 
-def image(*shape, dtype=torch.float32):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+def image(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
 @st.composite
@@ -66,30 +59,6 @@ def test_equals_pytorch(shape, window):
     out.backward(grad)
     expected.backward(grad)
     close(y.grad, x.grad)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("window", [(2,), (3, 2, 1), ((2, 5), (3, 4), (1, 2), True, False)])
-def test_dtypes(window, dtype):
-    """Gradients of windows that overlap: PyTorch adds them up in the dtype of the result, the
-    kernel in float32. So in 16 bits the kernel is compared with PyTorch's float32 gradient."""
-    x = image(130, 9, 11, dtype=dtype).requires_grad_()
-    out = avg_pool2d(x, *window)
-    close(out, theirs(x, *window))
-    out.backward(out.detach())
-    exact = x.detach().float().requires_grad_()
-    theirs(exact, *window).backward(out.detach().float())
-    close(x.grad, exact.grad.to(dtype))
-
-
-def test_no_grad_and_layouts():
-    x = image(2, 3, 8, 8)
-    with torch.no_grad():
-        assert not avg_pool2d(x.requires_grad_(), 2).requires_grad
-    turned = x.detach().transpose(1, 3)
-    close(avg_pool2d(turned, 2), theirs(turned, 2))
-    last = x.detach().to(memory_format=torch.channels_last)
-    close(avg_pool2d(last, 2), theirs(last, 2))
 
 
 def test_no_images():
@@ -131,12 +100,6 @@ def test_rank_under_vmap(shape):
         torch.vmap(lambda x: avg_pool2d(x, 2))(torch.zeros(shape))
 
 
-def test_special_values():
-    x = image(1, 6, 6)
-    x[0, 0, 0], x[0, 2, 2], x[0, 4, 4], x[0, 4, 5] = torch.inf, torch.nan, torch.inf, -torch.inf
-    torch.testing.assert_close(avg_pool2d(x, 2), theirs(x, 2), equal_nan=True)
-
-
 @pytest.mark.parametrize(
     ("window", "message"),
     [
@@ -154,18 +117,3 @@ def test_refused_where_pytorch_refuses(window, message):
         theirs(x, *window)
     with pytest.raises(ValueError, match=message):
         avg_pool2d(x, *window)
-
-
-@pytest.mark.parametrize("x", [[[[1.0]]], None, 1.0, image(1, 4, 4).numpy()])
-def test_refused_types(x):
-    for f, message in ((theirs, None), (avg_pool2d, f"x is a {type(x).__name__}")):
-        with pytest.raises(TypeError, match=message):
-            f(x, 1)
-
-
-def test_types_that_only_the_cpu_pools():
-    for dtype in (torch.float64, torch.int64):
-        x = torch.ones(1, 4, 4, dtype=dtype)
-        theirs(x, 2)
-        with pytest.raises(TypeError, match=f"x is {str(dtype)[6:]}"):
-            avg_pool2d(x, 2)

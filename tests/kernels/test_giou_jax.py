@@ -1,4 +1,4 @@
-"""The GIOU operator in JAX: values, transforms, gradients, sharding over eight devices."""
+"""The GIOU operator in JAX: gradients, the loss, sharding over eight devices."""
 
 from __future__ import annotations
 
@@ -52,21 +52,6 @@ def assert_close(actual, expected, rtol=1e-4, atol=1e-7):
         np.testing.assert_allclose(np.float32(x), np.float32(y), rtol=rtol, atol=atol)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("caller", [nki_giou, giou])
-@TRANSFORMS
-def test_values(transform, caller, dtype):
-    a, b = pairs(dtype=dtype)
-    scores = transform(caller)(a, b)
-    assert scores.dtype == jnp.float32
-    assert_close(scores, jnp_giou(a, b), rtol=0, atol=1e-6)
-    expected = reference.giou(np.asarray(a), np.asarray(b))
-    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-6)
-    clamped = transform(lambda a, b: caller(a, b, 1e-5, clamp=True))(a, b)
-    expected = reference.giou(np.asarray(a), np.asarray(b), 1e-5, clamp=True)
-    np.testing.assert_allclose(clamped, expected, rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize("wrap", [jax.jit, jax.checkpoint], ids=["jit", "checkpoint"])
 @pytest.mark.parametrize("order", [(0, 1, (0, 1)), ((0, 1), 1, 0)], ids=str)
 def test_gradients_for_other_arguments_of_one_loss(wrap, order):
@@ -108,37 +93,10 @@ def test_only_the_gradient_asked_for_is_computed():
     assert results((0, 1)) == [2]
 
 
-def test_remat_stop_gradient_and_scan():
-    a, b = pairs((3,), image=9.0)
-
-    def descend(function):
-        def step(boxes, _):
-            def loss(boxes):
-                fixed = jax.lax.stop_gradient(boxes) + 1
-                return -(function(boxes, b) + 0.1 * function(fixed, b + boxes)).sum()
-
-            return boxes - jax.grad(jax.checkpoint(loss))(boxes), None
-
-        return jax.jit(lambda a: jax.lax.scan(step, a, length=5)[0])(a)
-
-    assert_close(descend(giou), descend(jnp_giou), rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize("dtype", [jnp.int32, jnp.uint8])
 def test_integer_boxes_become_float32_as_in_torchvision(dtype):
     a, b = (jnp.round(x).clip(0, 255).astype(dtype) for x in pairs())
     assert_close(giou(a, b), jnp_giou(a, b), rtol=0, atol=1e-6)
-
-
-def test_numpy_boxes_among_jax_boxes():
-    a, b = pairs()
-    assert_close(giou(a, np.asarray(b)), giou(a, b), rtol=0, atol=0)
-
-
-def test_nan_stays_in_its_pair():
-    a, b = pairs((5,))
-    scores = giou(a.at[2, 1].set(jnp.nan), b)
-    np.testing.assert_array_equal(jnp.isnan(scores), jnp.arange(5) == 2)
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
@@ -157,22 +115,6 @@ def test_loss_of_no_boxes():
     assert (grad.shape, grad.dtype) == (none.shape, none.dtype)
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        (lambda b: b[:2], ValueError, "does not broadcast"),
-        (lambda b: b[..., :2], ValueError, "4 elements"),
-        (lambda b: b.astype(jnp.float8_e5m2), TypeError, "boxes2 is float8_e5m2"),
-        (lambda b: b.astype(jnp.complex64), TypeError, "boxes2 is complex64"),
-        (lambda b: 1.0, TypeError, "boxes2 is a float"),
-    ],
-)
-def test_refused_inputs(change, error, message):
-    a, b = pairs()
-    with pytest.raises(error, match=message):
-        giou(a, change(b))
-
-
 def test_traced_eps_is_refused():
     a, b = pairs()
     with pytest.raises(TypeError, match="compiled into the kernel"):
@@ -184,9 +126,19 @@ def test_eps_of_numpy():
     assert_close(giou(a, b, np.float32(0.5)), giou(a, b, 0.5), rtol=0, atol=0)
 
 
-def test_refused_reduction():
+def test_clamp_is_the_articles_definition():
+    a, b = (1e-4 * x for x in pairs((5,)))  # so small that eps counts
+    expected = reference.giou(np.asarray(a), np.asarray(b), 1e-5, clamp=True)
+    np.testing.assert_allclose(giou(a, b, 1e-5, clamp=True), expected, rtol=0, atol=1e-6)
+
+
+def test_refused_inputs():
+    a, b = pairs()
+    for dtype in (jnp.float8_e5m2, jnp.complex64):
+        with pytest.raises(TypeError, match=f"boxes2 is {dtype.__name__}"):
+            giou(a, b.astype(dtype))
     with pytest.raises(ValueError, match="reduction is 'average'"):
-        generalized_box_iou_loss(*pairs(), "average")
+        generalized_box_iou_loss(a, b, "average")
 
 
 def test_eight_devices_work_where_the_boxes_lie():

@@ -1,4 +1,4 @@
-"""The GIOU operator in PyTorch: values, gradients, transforms, devices.
+"""The GIOU operator in PyTorch: definitions, gradients, the loss.
 
 The two functions it is held against are written here, with autograd for their gradients:
 torchvision's loss (torchvision is not a dependency) and the article's ``torch_giou``.
@@ -20,7 +20,7 @@ with contextlib.suppress(ImportError):
     # Before any backward pass: autograd knows only the devices that exist when it first runs.
     torch_xla.device()
 
-from kernels.giou import nki_giou, nki_giou_backward, reference  # noqa: E402
+from kernels.giou import nki_giou_backward, reference  # noqa: E402
 from kernels.giou.torch_op import generalized_box_iou_loss, giou  # noqa: E402
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -75,18 +75,6 @@ def gradients(function, a, b, weights=None):
 def assert_near(scores, expected):
     """Equal but for float32 rounding: the kernel has fewer operations, in another order."""
     torch.testing.assert_close(scores, expected, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("caller", [nki_giou, giou])
-def test_values(caller, dtype):
-    """torchvision also computes 16-bit boxes in float32."""
-    a, b = pairs(dtype=dtype)
-    scores = caller(a, b)
-    assert scores.dtype == torch.float32
-    assert_near(scores, torchvision_giou(a, b))
-    clamped = caller(a, b, 1e-5, clamp=True)
-    assert_near(clamped, article_giou(a.float(), b.float()))
 
 
 CORNERS = st.tuples(*[st.integers(0, 6)] * 4).map(
@@ -158,50 +146,9 @@ def test_loss_of_no_boxes():
     assert a.grad.shape == (0, 4)
 
 
-def test_nan_stays_in_its_pair():
-    a, b = pairs((5,))
-    a[2, 1] = float("nan")
-    expected = torchvision_giou(a, b)
-    assert expected.isnan().tolist() == [False, False, True, False, False]
-    torch.testing.assert_close(giou(a, b), expected, equal_nan=True, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        (lambda b: b[:2], ValueError, "does not broadcast"),
-        (lambda b: b[..., :2], ValueError, "4 elements"),
-        (lambda b: b.double(), TypeError, "boxes2 is float64"),
-        (lambda b: b.to("meta"), ValueError, "on cpu, meta"),
-        (lambda b: b.numpy(), TypeError, r"torch\.from_numpy"),
-        (lambda b: b.to(torch.complex64), TypeError, "boxes2 is complex64"),
-    ],
-)
-def test_refused_inputs(change, error, message):
-    a, b = pairs()
-    with pytest.raises(error, match=message):
-        giou(a, change(b))
-
-
-def test_arrays_of_numpy_are_refused():
-    with pytest.raises(TypeError, match=r"boxes1 is a ndarray\. Pass PyTorch tensors"):
-        giou(*(x.numpy() for x in pairs()))
-
-
-def test_refused_reduction():
+def test_refused_inputs():
+    boxes = pairs()
+    with pytest.raises(TypeError, match="boxes2 is complex64"):
+        giou(boxes[0], boxes[1].to(torch.complex64))
     with pytest.raises(ValueError, match="reduction is 'average'"):
-        generalized_box_iou_loss(*pairs(), "average")
-
-
-def test_gradient_descent_moves_boxes_onto_their_targets():
-    """Also boxes that start apart from their targets, where plain IoU has no gradient."""
-    targets = torch.tensor([[10.0, 10, 30, 40], [60, 50, 90, 80], [20, 60, 40, 90]])
-    boxes = torch.tensor([[15.0, 20, 50, 45], [10, 10, 30, 30], [60, 10, 90, 30]])
-    boxes.requires_grad_()
-    optimizer = torch.optim.Adam([boxes], lr=1.0)
-    for step in range(400):
-        optimizer.param_groups[0]["lr"] = 1 - step / 400
-        optimizer.zero_grad()
-        generalized_box_iou_loss(boxes, targets, "sum").backward()
-        optimizer.step()
-    torch.testing.assert_close(boxes.detach(), targets, rtol=0, atol=0.5)
+        generalized_box_iou_loss(*boxes, "average")

@@ -1,4 +1,4 @@
-"""RMSNorm in PyTorch: values, gradients, the module, transforms, devices, refusals.
+"""RMSNorm in PyTorch: defaults, the module, empty batches, refusals.
 
 Tolerances: in float32 a sum of a row may run in another order than PyTorch's, which moves the
 result by a few 1e-7; 16-bit results agree within one step of their dtype, since either side rounds
@@ -30,17 +30,10 @@ TOLERANCE = {
 }
 
 
-def inputs(shape=(130, 300), axes=1, dtype=torch.float32, grad=False):
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(shape, generator=generator).to(dtype)
-    weight = (1 + 0.5 * torch.randn(shape[-axes:], generator=generator)).to(dtype)
-    return x.requires_grad_(grad), weight.requires_grad_(grad)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_defaults_are_pytorchs(dtype):
     """No weight is ones; eps is float32's, which shows on small inputs."""
-    x = 0.01 * inputs(dtype=dtype)[0]
+    x = 0.01 * torch.randn(130, 300, generator=torch.Generator().manual_seed(0)).to(dtype)
     torch.testing.assert_close(rms_norm(x, (300,)), F.rms_norm(x, (300,)), **TOLERANCE[dtype])
 
 
@@ -87,40 +80,16 @@ class TestModule:
         assert ours[-1] < 0.8 * ours[0]
 
 
-class TestTransforms:
-    @pytest.mark.parametrize("in_dims", [(0, None), (None, 0), (0, 0)])
-    def test_vmap_over_nothing(self, in_dims):
-        sizes = zip([(4, 6), (6,)], in_dims, strict=True)
-        shapes = [size if dim is None else (0, *size) for size, dim in sizes]
-        x, weight = (torch.ones(shape, requires_grad=True) for shape in shapes)
-        y = torch.vmap(lambda x, w: rms_norm(x, (6,), w), in_dims)(x, weight)
-        assert y.shape == (0, 4, 6)
-        y.sum().backward()
-        assert torch.equal(x.grad, torch.zeros_like(x))
-        assert torch.equal(weight.grad, torch.zeros_like(weight))
-
-
-def test_nan_and_infinity_as_pytorch():
-    x, weight = inputs((4, 6))
-    x[0, 2], x[1, 3], x[2] = float("nan"), float("inf"), 0.0
-    expected = F.rms_norm(x, (6,), weight, 1e-5)
-    torch.testing.assert_close(rms_norm(x, (6,), weight, 1e-5), expected, equal_nan=True)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(0, 6), (3, 0, 6), (0, 2, 3)])
-@pytest.mark.parametrize("x_needs_it", [True, False])
-def test_no_rows_as_pytorch(shape, dtype, x_needs_it):
-    x = torch.empty(shape, dtype=dtype, requires_grad=x_needs_it)
-    axes = shape[-1:] if 0 in shape[:-1] else shape[1:]
-    weight = torch.ones(axes, dtype=dtype, requires_grad=True)
-    y = rms_norm(x, axes, weight)
-    expected = F.rms_norm(x, axes, weight)
-    assert (y.shape, y.dtype) == (expected.shape, expected.dtype)
+@pytest.mark.parametrize("in_dims", [(0, None), (None, 0), (0, 0)])
+def test_vmap_over_nothing(in_dims):
+    sizes = zip([(4, 6), (6,)], in_dims, strict=True)
+    shapes = [size if dim is None else (0, *size) for size, dim in sizes]
+    x, weight = (torch.ones(shape, requires_grad=True) for shape in shapes)
+    y = torch.vmap(lambda x, w: rms_norm(x, (6,), w), in_dims)(x, weight)
+    assert y.shape == (0, 4, 6)
     y.sum().backward()
-    assert torch.equal(weight.grad, torch.zeros(axes, dtype=dtype))
-    if x_needs_it:
-        assert x.grad.shape == shape
+    assert torch.equal(x.grad, torch.zeros_like(x))
+    assert torch.equal(weight.grad, torch.zeros_like(weight))
 
 
 @pytest.mark.parametrize(
@@ -130,9 +99,6 @@ def test_no_rows_as_pytorch(shape, dtype, x_needs_it):
         (torch.ones(4, 6), (6,), torch.ones(5), ValueError, r"normalized_shape is \(6,\)"),
         (torch.ones(4, 6), (6,), torch.ones(1, 6), ValueError, "must be equal"),
         (torch.ones(4, 6), (), None, ValueError, "no axis"),
-        (torch.ones(4, 6, dtype=torch.int32), (6,), None, TypeError, "x is int32"),
-        (torch.ones(4, 6, dtype=torch.float64), (6,), None, TypeError, "x is float64"),
-        (torch.ones(4, 6), (6,), torch.ones(6, device="meta"), ValueError, "on cpu, meta"),
     ],
 )
 def test_refused_inputs(x, shape, weight, error, message):
@@ -143,8 +109,6 @@ def test_refused_inputs(x, shape, weight, error, message):
 @pytest.mark.parametrize(
     ("x", "weight", "eps", "message"),
     [
-        (None, None, None, "input is a NoneType"),
-        ([[1.0] * 6], None, None, "input is a list"),
         (torch.ones(4, 6), [1.0] * 6, None, "weight is a list"),
         (torch.ones(4, 6), None, "1e-5", "eps is '1e-5', a str"),
         (torch.ones(0, 6), None, "1e-5", "eps is '1e-5', a str"),

@@ -99,15 +99,9 @@ def test_rows_sharded_over_devices():
 
 
 def test_refused_inputs():
-    with pytest.raises(TypeError, match="input is a list"):
-        torch_op.softmax([1.0])
-    with pytest.raises(TypeError, match="float64"):
-        torch_op.softmax(torch.ones(3).double())
     with pytest.raises(ValueError, match="no axis"):
         torch_op.softmax(torch.tensor(1.0))
     with pytest.raises(IndexError, match="dim is 2"):
         torch_op.softmax(torch.ones(3, 4), 2)
-    with pytest.raises(TypeError, match="int32"):
-        jax_op.softmax(jnp.ones(3, int))
     with pytest.raises(ValueError, match="out of bounds"):
         jax_op.softmax(jnp.ones((3, 4)), 2)
