@@ -141,6 +141,8 @@ def faults_of_text(text: str, headings: set[str], folder: Path) -> list[str]:
                 ]
             if child.type == "code_inline" and MARKUP["a role"].search(before):
                 found.append(f"a role: {before}`{child.content}`")
+            if child.type == "code_inline" and re.search(r"\w$", before):
+                found.append(f"no blank: {before}`{child.content}`")
             before = child.content if child.type == "text" else ""
             if child.type == "link_open" and (fault := _leads_nowhere(child, headings, folder)):
                 found.append(fault)
@@ -242,6 +244,7 @@ def test_nbconvert_shows_pictures_links_and_solutions(dialect: str) -> None:
     ("text", "fault"),
     [
         ("See {doc}`add`.", "a role"),
+        ("even if`x` is", "no blank"),
         ("```{note}\nText\n```", "a directive"),
         (":::{nki}\nText\n:::", "a directive"),
         ("See [there](../../book/setup.md).", "leads nowhere"),
