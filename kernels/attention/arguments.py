@@ -42,8 +42,8 @@ def check(q: Any, k: Any, v: Any, scale: float | None) -> tuple[tuple[int, ...],
 
     Raises:
         TypeError: not an array, a dtype that the kernels do not take, or several.
-        ValueError: shapes that do not fit, a sequence or a head that is too long, or a
-            scale that is not positive.
+        ValueError: shapes that do not fit, heads of queries that are no multiple of those of keys,
+            a sequence or a head that is too long, or a scale that is not positive.
     """
     for name, array in (("q", q), ("k", k), ("v", v)):
         require_dtype(name, array, "attention")
@@ -53,15 +53,24 @@ def check(q: Any, k: Any, v: Any, scale: float | None) -> tuple[tuple[int, ...],
                 "dtype. Cast them."
             )
     shapes = [tuple(x.shape) for x in (q, k, v)]
-    lead, head = shapes[0][:-2], shapes[0][-1:]
+    lead, of_keys = shapes[0][:-2], shapes[1][:-2]
     if (
         len(shapes[0]) < 2
-        or any(s[:-2] != lead or s[-1:] != head for s in shapes)
+        or len(shapes[1]) != len(shapes[0])
+        or shapes[1][-1] != shapes[0][-1]
+        or of_keys[:-1] != lead[:-1]
         or shapes[1] != shapes[2]
     ):
         raise ValueError(
             f"q, k and v have shapes {shapes[0]}, {shapes[1]} and {shapes[2]}. They must be "
-            "(..., Q, D), (..., K, D) and (..., K, D), with the same axes in front."
+            "(..., H, Q, D), (..., G, K, D) and (..., G, K, D), with the same axes in front of the "
+            "H heads of q and the G of k and v; or (Q, D), (K, D) and (K, D)."
+        )
+    if of_keys != lead and (0 in (lead[-1], of_keys[-1]) or lead[-1] % of_keys[-1]):
+        raise ValueError(
+            f"q has {lead[-1]} heads and k {of_keys[-1]} (shapes {shapes[0]} and {shapes[1]}). As "
+            "many query heads share each head of k and v, so theirs must divide those of q: pass "
+            f"{lead[-1]} heads of k and v, or a divisor of it."
         )
     (n_queries, size), n_keys = shapes[0][-2:], shapes[1][-2]
     if not 1 <= size <= MAX_HEAD:

@@ -3,6 +3,9 @@
 A raw NKI kernel is a custom call, opaque to JAX. Three layers, inside out, teach JAX about it:
 ``custom_partitioning`` (heads stay on their devices), ``custom_vmap`` (a batch is more heads) and
 ``custom_vjp`` (the gradients).
+
+Where several query heads share a key head, queries have one axis more in these layers, the heads of
+a group, so that the axes in front are those of the keys.
 """
 
 from __future__ import annotations
@@ -21,23 +24,41 @@ from kernels.jax_rules import batchable, no_second_derivative, vary_alike
 
 
 @functools.cache
-def _values(scale: float, causal: bool) -> Any:
+def _values(scale: float, causal: bool, grouped: bool) -> Any:
     """The forward function, o and lse, with rules for sharding and for ``vmap``."""
-    forward = batchable(
-        lambda q, k, v: nki_attention(q, k, v, scale, causal),
-        "... q d, ... k d, ... k d -> ... q d, ... q",
-    )
+
+    def launch(q: Any, k: Any, v: Any) -> tuple:
+        o, lse = nki_attention(_heads(q, k), k, v, scale, causal)
+        return o.reshape(q.shape), lse.reshape(q.shape[:-1])
+
+    rule = "... q d, ... k d, ... k d -> ... q d, ... q"
+    forward = batchable(launch, _with_groups(rule) if grouped else rule)
     return no_second_derivative(forward, "attention", "jax.nn.dot_product_attention")
 
 
 @functools.cache
-def _gradients(scale: float, causal: bool) -> Any:
+def _gradients(scale: float, causal: bool, grouped: bool) -> Any:
     """The backward function, the gradients of q, k and v, with rules as above."""
-    backward = batchable(
-        lambda g, q, k, v, o, lse: nki_attention_backward(g, q, k, v, o, lse, scale, causal),
-        "... q d, ... q d, ... k d, ... k d, ... q d, ... q -> ... q d, ... k d, ... k d",
-    )
+
+    def launch(g: Any, q: Any, k: Any, v: Any, o: Any, lse: Any) -> tuple:
+        whole_g, whole_q, whole_o = (_heads(x, k) for x in (g, q, o))
+        lse = lse.reshape(whole_q.shape[:-1])
+        grad_q, *grads = nki_attention_backward(whole_g, whole_q, k, v, whole_o, lse, scale, causal)
+        return grad_q.reshape(q.shape), *grads
+
+    rule = "... q d, ... q d, ... k d, ... k d, ... q d, ... q -> ... q d, ... k d, ... k d"
+    backward = batchable(launch, _with_groups(rule) if grouped else rule)
     return no_second_derivative(backward, "attention", "jax.nn.dot_product_attention")
+
+
+def _with_groups(rule: str) -> str:
+    """A rule for sharding in which arrays of queries have an axis for the heads of a group."""
+    return rule.replace("... q", "... g q")
+
+
+def _heads(x: Any, k: Any) -> Any:
+    """An array of queries with its groups, if it has such an axis, merged into one of heads."""
+    return x if x.ndim == k.ndim else x.reshape(*k.shape[:-3], -1, *x.shape[-2:])
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
@@ -49,7 +70,7 @@ def _forward(q: Any, k: Any, v: Any, scale: float, causal: bool) -> tuple[jax.Ar
     """o, and what the backward pass reads."""
     if 0 in (*q.shape, *k.shape):  # nothing to attend to: nothing to launch
         return jnp.zeros_like(q), (q, k, v, None, None)
-    o, lse = _values(scale, causal)(q, k, v)
+    o, lse = _values(scale, causal, q.ndim > k.ndim)(q, k, v)
     return o, (q, k, v, o, lse)
 
 
@@ -57,7 +78,7 @@ def _backward(scale: float, causal: bool, residuals: tuple, grad_o: jax.Array) -
     q, k, v, o, lse = residuals
     if o is None:
         return tuple(map(jnp.zeros_like, (q, k, v)))
-    return tuple(_gradients(scale, causal)(grad_o, q, k, v, o, lse))
+    return tuple(_gradients(scale, causal, q.ndim > k.ndim)(grad_o, q, k, v, o, lse))
 
 
 _attention.defvjp(_forward, _backward)
@@ -69,30 +90,34 @@ def attention(
     """``softmax(scale * q @ k.T) @ v`` with the NKI kernels; differentiable once, in reverse mode.
 
     Dimensions:
-        "...": sequences and heads: any axes. Q, K: queries and keys, up to 16384.
-        D: elements of a head, 1 to 128.
+        "...": sequences: any axes. H, G: heads of queries, and of keys and values; G divides H,
+            and the axis may be missing in all three.
+        Q, K: queries and keys, up to 16384. D: elements of a head, 1 to 128.
 
     Args:
-        q: (..., Q, D), float32, bfloat16 or float16. Heads come before the sequence, unlike in
+        q: (..., H, Q, D), float32, bfloat16 or float16. Heads come before the sequence, unlike in
             ``jax.nn.dot_product_attention``.
-        k, v: (..., K, D); dtype and axes in front of ``q``.
+        k, v: (..., G, K, D); dtype and axes in front of ``q``. As there, H / G query heads, one
+            after the other, share a head of keys and values (grouped-query attention).
         causal: whether query i sees keys 0 to i only; a Python bool.
         scale: of the scores, positive; a Python number, 1 / sqrt(D) when None.
 
     Returns:
-        (..., Q, D), dtype of ``q``.
+        (..., H, Q, D), dtype of ``q``.
 
     Raises:
         TypeError: not an array, several dtypes, another, or a traced ``scale`` or ``causal``.
-        ValueError: shapes that do not fit (nothing is broadcast), a head or a sequence that is too
-            long, or a scale that is not positive.
+        ValueError: shapes that do not fit (nothing is broadcast), H no multiple of G, a head or a
+            sequence that is too long, or a scale that is not positive.
         NotImplementedError: differentiated twice.
 
     Notes:
         Scores are float32; weights are rounded to the dtype of ``q`` before they meet the values.
         They are never in HBM: memory grows with the length of a sequence, not with its square.
-        Works under ``jit``, ``grad`` and ``vmap``. With any axes before those of a head sharded
-        over devices, nothing moves.
+        Shared keys and values are not repeated in memory, and their gradients are summed up over
+        the heads that share them in float32. Works under ``jit``, ``grad`` and ``vmap``. With any
+        axes before those of a head sharded over devices, nothing moves, as long as a device has all
+        the query heads of its key heads.
 
     Pseudocode:
         weights = softmax(scale * q @ k.T)
@@ -109,4 +134,9 @@ def attention(
                 "Leave it out of what jax.jit traces: jax.jit(attention, static_argnums=(3, 4))."
             )
     _, scale = check(q, k, v, scale)
-    return _attention(*vary_alike(*map(jnp.asarray, (q, k, v))), scale, bool(causal))
+    q, k, v = vary_alike(*map(jnp.asarray, (q, k, v)))
+    if q.shape[:-2] == k.shape[:-2]:
+        return _attention(q, k, v, scale, bool(causal))
+    group = q.shape[-3] // k.shape[-3]
+    in_groups = q.reshape(*k.shape[:-2], group, *q.shape[-2:])
+    return _attention(in_groups, k, v, scale, bool(causal)).reshape(q.shape)

@@ -21,26 +21,30 @@ def nki_attention(
     """``softmax(scale * q @ k.T) @ v`` with :func:`nki_attention_kernel`.
 
     Dimensions:
-        "...": heads, sequences: any axes. Q, K: queries and keys of a sequence, 1 to 16384.
+        "...": sequences: any axes. H, G: heads of queries, and of keys and values; G divides H,
+            and the axis may be missing in all three. Q, K: queries and keys of a sequence, 1 to
+            16384.
         D: elements of a query, key or value, 1 to 128.
 
     Args:
-        q: (..., Q, D), float32, bfloat16 or float16. A NumPy array, a PyTorch tensor or a JAX
+        q: (..., H, Q, D), float32, bfloat16 or float16. A NumPy array, a PyTorch tensor or a JAX
             array.
-        k, v: (..., K, D); dtype, framework, device and axes in front of ``q``.
+        k, v: (..., G, K, D); dtype, framework, device and axes in front of ``q``. Query head h
+            reads key head h // (H / G).
         scale: of the scores, positive; 1 / sqrt(D) when None.
         causal: whether query i sees keys 0 to i only.
         lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on. By default as many as
             the runtime joins (:func:`kernels.logical_core.cores`).
 
     Returns:
-        o: (..., Q, D), dtype of ``q``.
-        lse: (..., Q), float32: ``log(sum(exp(scale * scores)))`` of each query.
+        o: (..., H, Q, D), dtype of ``q``.
+        lse: (..., H, Q), float32: ``log(sum(exp(scale * scores)))`` of each query.
 
     Raises:
         TypeError: not an array, another dtype, or several.
-        ValueError: shapes that do not fit, a sequence or a head that is too long, an axis of no
-            elements, or a scale that is not positive.
+        ValueError: shapes that do not fit, heads of queries that are no multiple of those of keys,
+            a sequence or a head that is too long, an axis of no elements, or a scale that is not
+            positive.
     """
     lead, scale = check(q, k, v, scale)
     _refuse_empty(q, k)

@@ -27,12 +27,14 @@ def nki_attention_kernel(q, k, v, scale, causal):
     """``softmax(scale * q @ k.T) @ v`` of each head.
 
     Dimensions:
-        H: heads, of all sequences of a batch. Q, K: queries and keys of a sequence, 1 to 16384.
+        H, G: heads of queries, and of keys and values, of all sequences of a batch. G divides H:
+            query head h reads key head h // (H / G).
+        Q, K: queries and keys of a sequence, 1 to 16384.
         D: elements of a query, key or value, 1 to 128. None need be a multiple of anything.
 
     Args:
         q: (H, Q, D) in HBM; float32, bfloat16 or float16.
-        k, v: (H, K, D) in HBM; dtype of ``q``.
+        k, v: (G, K, D) in HBM; dtype of ``q``.
         scale: a number, known while compiling.
         causal: whether query i sees keys 0 to i only.
 
@@ -44,10 +46,12 @@ def nki_attention_kernel(q, k, v, scale, causal):
     Notes:
         Launch without a grid. Scores, maxima, sums and the output's sum are float32. Weights are
         rounded to the dtype of ``v`` before they are multiplied with it, and are divided by their
-        sum after that. Tiles have the size that is left: nothing is masked but causal scores.
+        sum after that. Keys and values stay in SBUF for all queries that share them, if they take
+        no more than 64 KiB a partition. Tiles have the size that is left: nothing is masked but
+        causal scores.
 
     Pseudocode:
-        for each head, for 128 queries at a time:
+        for each key head, for 128 queries at a time of each query head that shares it:
             for 2048 keys at a time:
                 scores = q @ k.T
                 larger = max(largest, max(scores))
@@ -57,28 +61,33 @@ def nki_attention_kernel(q, k, v, scale, causal):
             o = o / sum
     """
     heads, n_queries, _ = q.shape
-    n_keys = k.shape[1]
+    key_heads, n_keys, _ = k.shape
+    group = heads // key_heads
     o = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     lse = nl.ndarray((heads, n_queries, 1), dtype=nl.float32, buffer=nl.shared_hbm)
     keep = 2 * n_keys * k.itemsize <= KEPT_BYTES
     blocks = pieces(n_keys, BLOCK)
 
-    for h in nl.affine_range(heads):
+    for g in nl.affine_range(key_heads):
         if keep:
-            kept = [_keys_and_values(k, v, h, *block) for block in blocks]
-        for first, rows in pieces(n_queries, TILE):
-            at = nl.ds(first, rows)
-            q_t = nl.load_transpose2d(q[h, at, :])
-            state = None
-            for number, (start, size) in enumerate(blocks):
-                shift = first - start if causal else None
-                if causal:
-                    size = min(size, first + rows - start)
-                if size <= 0:  # no query sees these keys
-                    break
-                keys, values = kept[number] if keep else _keys_and_values(k, v, h, *blocks[number])
-                state = weigh(state, *scores_of(q_t, keys, size, scale, shift), values)
-            _store(o[h, at, :], lse[h, at, :], state)
+            kept = [_keys_and_values(k, v, g, *block) for block in blocks]
+        for member in nl.static_range(group):
+            h = g * group + member
+            for first, rows in pieces(n_queries, TILE):
+                at = nl.ds(first, rows)
+                q_t = nl.load_transpose2d(q[h, at, :])
+                state = None
+                for number, (start, size) in enumerate(blocks):
+                    shift = first - start if causal else None
+                    if causal:
+                        size = min(size, first + rows - start)
+                    if size <= 0:  # no query sees these keys
+                        break
+                    keys, values = (
+                        kept[number] if keep else _keys_and_values(k, v, g, *blocks[number])
+                    )
+                    state = weigh(state, *scores_of(q_t, keys, size, scale, shift), values)
+                _store(o[h, at, :], lse[h, at, :], state)
     return o, lse
 
 
@@ -96,23 +105,24 @@ def nki_attention_backward_kernel(grad_o, q, k, v, o, lse, scale, causal):
     """The gradients of :func:`nki_attention_kernel` for q, k and v.
 
     Dimensions:
-        H, Q, K, D: as in the forward kernel.
+        H, G, Q, K, D: as in the forward kernel.
 
     Args:
         grad_o: (H, Q, D) in HBM, gradient of the loss for ``o``; dtype of ``q``.
         q: (H, Q, D) in HBM; float32, bfloat16 or float16.
-        k, v: (H, K, D) in HBM; dtype of ``q``.
+        k, v: (G, K, D) in HBM; dtype of ``q``.
         o, lse: what the forward kernel returned.
         scale, causal: as in the forward kernel.
 
     Returns:
-        grad_q: (H, Q, D) in HBM. grad_k, grad_v: (H, K, D). All in the dtype of ``q``.
+        grad_q: (H, Q, D) in HBM. grad_k, grad_v: (G, K, D). All in the dtype of ``q``.
 
     Notes:
         Launch without a grid. Weights are computed again, from the scores and ``lse``. Weights and
         gradients of scores are rounded to the dtype of ``q`` before they are multiplied; all sums
-        are float32 and rounded once. The gradients of 512 keys are summed up in PSUM over all
-        queries, that of the queries in SBUF over all keys.
+        are float32 and rounded once. The gradients of 512 keys are summed up in PSUM over the
+        queries of a head, that of the queries in SBUF over all keys. Over the heads that share
+        keys, their gradients are summed up in HBM, in float32.
 
     Pseudocode:
         for each head:
@@ -125,61 +135,99 @@ def nki_attention_backward_kernel(grad_o, q, k, v, o, lse, scale, causal):
                 grad_q += scale * grad_scores @ k
     """
     heads, n_queries, head = q.shape
-    n_keys = k.shape[1]
+    key_heads, n_keys, _ = k.shape
+    group = heads // key_heads
     grad_q = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     grad_k = nl.ndarray(k.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     grad_v = nl.ndarray(k.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     tiles = pieces(n_queries, TILE)
     keep = 4 * n_queries * q.itemsize <= KEPT_BYTES
     height = min(n_queries, TILE)
+    # Over the heads before that share keys, with axes swapped; none where each has its own.
+    before = [
+        nl.ndarray((key_heads, head, n_keys), dtype=nl.float32, buffer=nl.private_hbm)
+        for _ in range(2 if group > 1 else 0)
+    ]
 
-    for h in nl.affine_range(heads):
-        # The sum of the gradient of each query, and two numbers a query.
-        sums = nl.zeros((height, len(tiles), head), dtype=nl.float32, buffer=nl.sbuf)
-        shifts = nl.ndarray((height, len(tiles)), dtype=nl.float32, buffer=nl.sbuf)
-        dots = nl.ndarray((height, len(tiles)), dtype=nl.float32, buffer=nl.sbuf)
-        for i, (first, rows) in enumerate(tiles):
-            at = nl.ds(first, rows)
-            products = nl.multiply(
-                nl.load(grad_o[h, at, :]), nl.load(o[h, at, :]), dtype=nl.float32
-            )
-            dots[0:rows, nl.ds(i, 1)] = nisa.tensor_reduce(
-                nl.add, products, axis=(1,), keepdims=True
-            )
-            shifts[0:rows, nl.ds(i, 1)] = nl.multiply(nl.load(lse[h, at, :]), -1.0)
-        if keep:
-            kept = [_queries(q, grad_o, h, *tile) for tile in tiles]
-
-        for start, size in pieces(n_keys, BANK):
-            keys = _keys(k, v, h, start, size)
-            seen = [i for i, (at, n) in enumerate(tiles) if not causal or at + n > start]
-            totals = None
-            if seen:
-                totals = [nl.zeros((head, size), nl.float32, buffer=nl.psum) for _ in range(2)]
-            for i in seen:
-                first, rows = tiles[i]
-                queries = kept[i] if keep else _queries(q, grad_o, h, first, rows)
-                column = nl.ds(i, 1)
-                numbers = shifts[0:rows, column], dots[0:rows, column]
-                more = _backward_tile(
-                    queries, keys, numbers, totals, scale, first - start if causal else None
+    for g in nl.affine_range(key_heads):
+        for member in nl.static_range(group):
+            h = g * group + member
+            # The sum of the gradient of each query, and two numbers a query.
+            sums = nl.zeros((height, len(tiles), head), dtype=nl.float32, buffer=nl.sbuf)
+            shifts = nl.ndarray((height, len(tiles)), dtype=nl.float32, buffer=nl.sbuf)
+            dots = nl.ndarray((height, len(tiles)), dtype=nl.float32, buffer=nl.sbuf)
+            for i, (first, rows) in enumerate(tiles):
+                at = nl.ds(first, rows)
+                products = nl.multiply(
+                    nl.load(grad_o[h, at, :]), nl.load(o[h, at, :]), dtype=nl.float32
                 )
-                sums[0:rows, i, :] = nl.add(sums[0:rows, i, :], more)
-            if totals is None:  # no query sees these keys
-                cuts = len(pieces(size, TILE))
-                of_keys = of_values = nl.zeros((min(size, TILE), cuts, head), q.dtype)
-            else:
-                of_keys = _turned(nisa.tensor_scalar(totals[0], nl.multiply, scale, dtype=q.dtype))
-                of_values = _turned(nl.copy(totals[1], dtype=q.dtype))
-            for t, (at, n) in enumerate(pieces(size, TILE)):
-                place = nl.ds(start + at, n)
-                nl.store(grad_k[h, place, :], value=of_keys[0:n, t, :])
-                nl.store(grad_v[h, place, :], value=of_values[0:n, t, :])
+                dots[0:rows, nl.ds(i, 1)] = nisa.tensor_reduce(
+                    nl.add, products, axis=(1,), keepdims=True
+                )
+                shifts[0:rows, nl.ds(i, 1)] = nl.multiply(nl.load(lse[h, at, :]), -1.0)
+            if keep:
+                kept = [_queries(q, grad_o, h, *tile) for tile in tiles]
 
-        for i, (first, rows) in enumerate(tiles):
-            result = nisa.tensor_scalar(sums[0:rows, i, :], nl.multiply, scale, dtype=q.dtype)
-            nl.store(grad_q[h, nl.ds(first, rows), :], value=result)
+            for start, size in pieces(n_keys, BANK):
+                keys = _keys(k, v, g, start, size)
+                seen = [i for i, (at, n) in enumerate(tiles) if not causal or at + n > start]
+                totals = None
+                if seen:
+                    totals = [nl.zeros((head, size), nl.float32, buffer=nl.psum) for _ in range(2)]
+                for i in seen:
+                    first, rows = tiles[i]
+                    queries = kept[i] if keep else _queries(q, grad_o, h, first, rows)
+                    column = nl.ds(i, 1)
+                    numbers = shifts[0:rows, column], dots[0:rows, column]
+                    more = _backward_tile(
+                        queries, keys, numbers, totals, scale, first - start if causal else None
+                    )
+                    sums[0:rows, i, :] = nl.add(sums[0:rows, i, :], more)
+                if seen and group > 1:
+                    so_far = [x[g, :, nl.ds(start, size)] for x in before]
+                    totals = _added_up(totals, so_far, member > 0, member < group - 1)
+                if member == group - 1:
+                    place = [x[g, nl.ds(start, size), :] for x in (grad_k, grad_v)]
+                    _store_of_keys(place, totals, scale)
+
+            for i, (first, rows) in enumerate(tiles):
+                result = nisa.tensor_scalar(sums[0:rows, i, :], nl.multiply, scale, dtype=q.dtype)
+                nl.store(grad_q[h, nl.ds(first, rows), :], value=result)
     return grad_q, grad_k, grad_v
+
+
+def _added_up(totals, so_far, add, keep):
+    """Sums of the gradients of k and v over the heads so far, in SBUF.
+
+    Args:
+        totals: those of a head, (D, keys), float32.
+        so_far: those of the heads before, (D, keys) in HBM.
+        add: whether there are any.
+        keep: whether a head follows that adds to the result, which is stored for it.
+    """
+    if add:
+        totals = [nl.add(x, nl.load(there)) for x, there in zip(totals, so_far, strict=True)]
+    else:
+        totals = [nl.copy(x) for x in totals]
+    if keep:
+        for x, there in zip(totals, so_far, strict=True):
+            nl.store(there, value=x)
+    return totals
+
+
+def _store_of_keys(place, totals, scale):
+    """Store the gradients of up to 512 keys and values, in HBM at `place`. Their sums are `totals`,
+    (D, keys); None where no query sees these keys."""
+    (size, head), dtype = place[0].shape, place[0].dtype
+    if totals is None:
+        cuts = len(pieces(size, TILE))
+        of_keys = of_values = nl.zeros((min(size, TILE), cuts, head), dtype)
+    else:
+        of_keys = _turned(nisa.tensor_scalar(totals[0], nl.multiply, scale, dtype=dtype))
+        of_values = _turned(nl.copy(totals[1], dtype=dtype))
+    for t, (at, n) in enumerate(pieces(size, TILE)):
+        nl.store(place[0][nl.ds(at, n), :], value=of_keys[0:n, t, :])
+        nl.store(place[1][nl.ds(at, n), :], value=of_values[0:n, t, :])
 
 
 def _queries(q, grad_o, h, first, rows):

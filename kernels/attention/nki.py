@@ -29,12 +29,14 @@ def nki_attention_kernel(q, k, v, scale, causal):
     """``softmax(scale * q @ k.T) @ v`` of each head.
 
     Dimensions:
-        H: heads, of all sequences of a batch. Q, K: queries and keys of a sequence, 1 to 16384.
+        H, G: heads of queries, and of keys and values, of all sequences of a batch. G divides H:
+            query head h reads key head h // (H / G).
+        Q, K: queries and keys of a sequence, 1 to 16384.
         D: elements of a query, key or value, 1 to 128. None need be a multiple of anything.
 
     Args:
         q: (H, Q, D) in HBM; float32, bfloat16 or float16.
-        k, v: (H, K, D) in HBM; dtype of ``q``.
+        k, v: (G, K, D) in HBM; dtype of ``q``.
         scale: a number, known while compiling.
         causal: whether query i sees keys 0 to i only.
 
@@ -44,14 +46,15 @@ def nki_attention_kernel(q, k, v, scale, causal):
             backward pass needs.
 
     Notes:
-        Launch as ``kernel[1]`` or ``kernel[2]``: two cores share the heads where they are even in
-        number, else the queries of each. Scores, maxima, sums and the output's sum are float32.
+        Launch as ``kernel[1]`` or ``kernel[2]``: two cores share the key heads where they are even
+        in number, else the queries of each. Scores, maxima, sums and the output's sum are float32.
         Weights are rounded to the dtype of ``v`` before they are multiplied with it, and are
-        divided by their sum after that. Tiles have the size that is left: nothing is masked but
-        causal scores.
+        divided by their sum after that. Keys and values stay in SBUF for all queries that share
+        them, if they take no more than 64 KiB a partition. Tiles have the size that is left:
+        nothing is masked but causal scores.
 
     Pseudocode:
-        for each head, for 128 queries at a time:
+        for each key head, for 128 queries at a time of each query head that shares it:
             for 2048 keys at a time:
                 scores = q @ k.T
                 larger = max(largest, max(scores))
@@ -61,19 +64,21 @@ def nki_attention_kernel(q, k, v, scale, causal):
             o = o / sum
     """
     heads, n_queries, head = q.shape
-    n_keys = k.shape[1]
+    key_heads, n_keys = k.shape[0], k.shape[1]
+    group = heads // key_heads
     o = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     lse = nl.ndarray((heads, n_queries, 1), dtype=nl.float32, buffer=nl.shared_hbm)
     keep = 2 * n_keys * ITEM_BYTES[k.dtype] <= KEPT_BYTES
     blocks = pieces(n_keys, BLOCK)
-    tiles = pieces(n_queries, TILE)
-    by_head = heads % nl.num_programs(0) == 0
+    tiles = [(i, *tile) for i in range(group) for tile in pieces(n_queries, TILE)]
+    by_head = key_heads % nl.num_programs(0) == 0
 
-    for h in _turns(heads, by_head):
+    for g in _turns(key_heads, by_head):
         if keep:
-            kept = [_keys_and_values(k, v, h, start, size) for start, size in blocks]
+            kept = [_keys_and_values(k, v, g, start, size) for start, size in blocks]
         for tile in _turns(len(tiles), not by_head):
-            first, rows = tiles[tile]
+            member, first, rows = tiles[tile]
+            h = g * group + member
             q_t = _transposed(q[h, first : first + rows, 0:head])
             state = None
             for number in range(len(blocks)):
@@ -86,7 +91,7 @@ def nki_attention_kernel(q, k, v, scale, causal):
                 if keep:
                     keys, values = kept[number]
                 else:
-                    keys, values = _keys_and_values(k, v, h, start, blocks[number][1])
+                    keys, values = _keys_and_values(k, v, g, start, blocks[number][1])
                 scores, least = scores_of(q_t, keys, size, scale, shift)
                 state = weigh(state, scores, least, values)
             _store(o[h, first : first + rows, 0:head], lse[h, first : first + rows, 0:1], state)
@@ -111,24 +116,26 @@ def nki_attention_backward_kernel(grad_o, q, k, v, o, lse, scale, causal):
     """The gradients of :func:`nki_attention_kernel` for q, k and v.
 
     Dimensions:
-        H, Q, K, D: as in the forward kernel.
+        H, G, Q, K, D: as in the forward kernel.
 
     Args:
         grad_o: (H, Q, D) in HBM, gradient of the loss for ``o``; dtype of ``q``.
         q: (H, Q, D) in HBM; float32, bfloat16 or float16.
-        k, v: (H, K, D) in HBM; dtype of ``q``.
+        k, v: (G, K, D) in HBM; dtype of ``q``.
         o, lse: what the forward kernel returned.
         scale, causal: as in the forward kernel.
 
     Returns:
-        grad_q: (H, Q, D) in HBM. grad_k, grad_v: (H, K, D). All in the dtype of ``q``.
+        grad_q: (H, Q, D) in HBM. grad_k, grad_v: (G, K, D). All in the dtype of ``q``.
 
     Notes:
-        Launch as ``kernel[1]`` or ``kernel[2]``: two cores share the heads where they are even in
-        number, else the keys of each, and then add up their parts of grad_q. Weights are computed
-        again, from the scores and ``lse``. Weights and gradients of scores are rounded to the dtype
-        of ``q`` before they are multiplied; all sums are float32 and rounded once. The gradients of
-        512 keys are summed up in PSUM over all queries, that of the queries in SBUF over all keys.
+        Launch as ``kernel[1]`` or ``kernel[2]``: two cores share the key heads where they are even
+        in number, else the keys of each, and then add up their parts of grad_q. Weights are
+        computed again, from the scores and ``lse``. Weights and gradients of scores are rounded to
+        the dtype of ``q`` before they are multiplied; all sums are float32 and rounded once. The
+        gradients of 512 keys are summed up in PSUM over the queries of a head, that of the queries
+        in SBUF over all keys. Over the heads that share keys, their gradients are summed up in HBM,
+        in float32.
 
     Pseudocode:
         for each head:
@@ -141,7 +148,8 @@ def nki_attention_backward_kernel(grad_o, q, k, v, o, lse, scale, causal):
                 grad_q += scale * grad_scores @ k
     """
     heads, n_queries, head = q.shape
-    n_keys = k.shape[1]
+    key_heads, n_keys = k.shape[0], k.shape[1]
+    group = heads // key_heads
     grad_q = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     grad_k = nl.ndarray(k.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     grad_v = nl.ndarray(k.shape, dtype=q.dtype, buffer=nl.shared_hbm)
@@ -149,85 +157,126 @@ def nki_attention_backward_kernel(grad_o, q, k, v, o, lse, scale, causal):
     banks = pieces(n_keys, BANK)
     keep = 4 * n_queries * ITEM_BYTES[q.dtype] <= KEPT_BYTES
     height = min(n_queries, TILE)
-    cores = nl.num_programs(0)
-    by_head = heads % cores == 0
+    by_head = key_heads % nl.num_programs(0) == 0
+    # Over the heads before that share keys, with axes swapped; none where each has its own.
+    shape = (key_heads, head, n_keys)
+    copies = range(2 if group > 1 else 0)
+    before = [nl.ndarray(shape, dtype=nl.float32, buffer=nl.private_hbm) for _ in copies]
 
-    for h in _turns(heads, by_head):
-        # The sum of the gradient of each query, and two numbers a query.
-        sums = nl.ndarray((height, len(tiles), head), dtype=nl.float32, buffer=nl.sbuf)
-        shifts = nl.ndarray((height, len(tiles)), dtype=nl.float32, buffer=nl.sbuf)
-        dots = nl.ndarray((height, len(tiles)), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.memset(dst=sums, value=0.0)
-        for i in range(len(tiles)):
-            first, rows = tiles[i]
-            last = first + rows
-            products = nl.ndarray((rows, head), dtype=nl.float32, buffer=nl.sbuf)
-            grads = _loaded(grad_o[h, first:last, 0:head])
-            outputs = _loaded(o[h, first:last, 0:head])
-            less = _loaded(lse[h, first:last, 0:1])
-            nisa.tensor_tensor(dst=products, data1=grads, data2=outputs, op=nl.multiply)
-            nisa.tensor_reduce(
-                dst=dots[0:rows, i : i + 1], op=nl.add, data=products, axis=1, keepdims=True
-            )
-            nisa.tensor_scalar(
-                dst=shifts[0:rows, i : i + 1], data=less, op0=nl.multiply, operand0=-1.0
-            )
-        if keep:
-            kept = [_queries(q, grad_o, h, first, rows) for first, rows in tiles]
-
-        for bank in _turns(len(banks), not by_head):
-            start, size = banks[bank]
-            keys = _keys(k, v, h, start, size)
-            seen = [i for i in range(len(tiles)) if not causal or sum(tiles[i]) > start]
-            totals = None
-            if seen:
-                shape = (head, size)
-                totals = [nl.ndarray(shape, dtype=nl.float32, buffer=nl.psum) for _ in range(2)]
-            for i in seen:
+    for g in _turns(key_heads, by_head):
+        for member in range(group):
+            h = g * group + member
+            # The sum of the gradient of each query, and two numbers a query.
+            sums = nl.ndarray((height, len(tiles), head), dtype=nl.float32, buffer=nl.sbuf)
+            shifts = nl.ndarray((height, len(tiles)), dtype=nl.float32, buffer=nl.sbuf)
+            dots = nl.ndarray((height, len(tiles)), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.memset(dst=sums, value=0.0)
+            for i in range(len(tiles)):
                 first, rows = tiles[i]
-                queries = kept[i] if keep else _queries(q, grad_o, h, first, rows)
-                numbers = shifts[0:rows, i : i + 1], dots[0:rows, i : i + 1]
-                shift = first - start if causal else None
-                more = _backward_tile(queries, keys, numbers, totals, i > seen[0], scale, shift)
-                part = sums[0:rows, i, 0:head]
-                nisa.tensor_tensor(dst=part, data1=part, data2=more, op=nl.add)
-            if totals == None:  # no query sees these keys
-                cuts = len(pieces(size, TILE))
-                of_keys = nl.ndarray((min(size, TILE), cuts, head), dtype=q.dtype, buffer=nl.sbuf)
-                nisa.memset(dst=of_keys, value=0.0)
-                of_values = of_keys
-            else:
-                sides = [nl.ndarray(shape, dtype=q.dtype, buffer=nl.sbuf) for _ in range(2)]
-                nisa.tensor_scalar(dst=sides[0], data=totals[0], op0=nl.multiply, operand0=scale)
-                nisa.tensor_copy(dst=sides[1], src=totals[1])
-                of_keys = _turned(sides[0], nisa.engine.unknown)
-                of_values = _turned(sides[1], nisa.engine.unknown)
-            for at, n in pieces(size, TILE):
-                t, first, last = at // TILE, start + at, start + at + n
-                nisa.dma_copy(dst=grad_k[h, first:last, 0:head], src=of_keys[0:n, t, 0:head])
-                nisa.dma_copy(dst=grad_v[h, first:last, 0:head], src=of_values[0:n, t, 0:head])
+                last = first + rows
+                products = nl.ndarray((rows, head), dtype=nl.float32, buffer=nl.sbuf)
+                grads = _loaded(grad_o[h, first:last, 0:head])
+                outputs = _loaded(o[h, first:last, 0:head])
+                less = _loaded(lse[h, first:last, 0:1])
+                nisa.tensor_tensor(dst=products, data1=grads, data2=outputs, op=nl.multiply)
+                nisa.tensor_reduce(
+                    dst=dots[0:rows, i : i + 1], op=nl.add, data=products, axis=1, keepdims=True
+                )
+                nisa.tensor_scalar(
+                    dst=shifts[0:rows, i : i + 1], data=less, op0=nl.multiply, operand0=-1.0
+                )
+            if keep:
+                kept = [_queries(q, grad_o, h, first, rows) for first, rows in tiles]
 
-        if not by_head:
-            # Each core has a part of the gradient of all queries, and
-            # stores half of the sum.
-            other = 1 - nl.program_id(0)
-            from_other = nl.ndarray(sums.shape, dtype=nl.float32, buffer=nl.sbuf)
-            nisa.sendrecv(
-                src=sums,
-                dst=from_other,
-                send_to_rank=other,
-                recv_from_rank=other,
-                pipe_id=0,
-            )
-            nisa.tensor_tensor(dst=sums, data1=sums, data2=from_other, op=nl.add)
-        for i in _turns(len(tiles), not by_head):
-            first, rows = tiles[i]
-            result = nl.ndarray((rows, head), dtype=q.dtype, buffer=nl.sbuf)
-            nisa.tensor_scalar(
-                dst=result, data=sums[0:rows, i, 0:head], op0=nl.multiply, operand0=scale
-            )
-            nisa.dma_copy(dst=grad_q[h, first : first + rows, 0:head], src=result)
+            for bank in _turns(len(banks), not by_head):
+                start, size = banks[bank]
+                stop = start + size
+                keys = _keys(k, v, g, start, size)
+                seen = [i for i in range(len(tiles)) if not causal or sum(tiles[i]) > start]
+                totals = None
+                if seen:
+                    shape = (head, size)
+                    totals = [nl.ndarray(shape, dtype=nl.float32, buffer=nl.psum) for _ in range(2)]
+                for i in seen:
+                    first, rows = tiles[i]
+                    queries = kept[i] if keep else _queries(q, grad_o, h, first, rows)
+                    numbers = shifts[0:rows, i : i + 1], dots[0:rows, i : i + 1]
+                    shift = first - start if causal else None
+                    more = _backward_tile(queries, keys, numbers, totals, i > seen[0], scale, shift)
+                    part = sums[0:rows, i, 0:head]
+                    nisa.tensor_tensor(dst=part, data1=part, data2=more, op=nl.add)
+                if seen and group > 1:
+                    so_far = [x[g, 0:head, start:stop] for x in before]
+                    totals = _added_up(totals, so_far, member > 0, member < group - 1)
+                if member == group - 1:
+                    place = [x[g, start:stop, 0:head] for x in (grad_k, grad_v)]
+                    _store_of_keys(place, totals, scale)
+
+            if not by_head:
+                # Each core has a part of the gradient of all queries, and
+                # stores half of the sum.
+                other = 1 - nl.program_id(0)
+                from_other = nl.ndarray(sums.shape, dtype=nl.float32, buffer=nl.sbuf)
+                nisa.sendrecv(
+                    src=sums,
+                    dst=from_other,
+                    send_to_rank=other,
+                    recv_from_rank=other,
+                    pipe_id=0,
+                )
+                nisa.tensor_tensor(dst=sums, data1=sums, data2=from_other, op=nl.add)
+            for i in _turns(len(tiles), not by_head):
+                first, rows = tiles[i]
+                result = nl.ndarray((rows, head), dtype=q.dtype, buffer=nl.sbuf)
+                nisa.tensor_scalar(
+                    dst=result, data=sums[0:rows, i, 0:head], op0=nl.multiply, operand0=scale
+                )
+                nisa.dma_copy(dst=grad_q[h, first : first + rows, 0:head], src=result)
     return grad_q, grad_k, grad_v
+
+
+def _added_up(totals, so_far, add, keep):
+    """Sums of the gradients of k and v over the heads so far, in SBUF.
+
+    Args:
+        totals: those of a head, (D, keys), float32.
+        so_far: those of the heads before, (D, keys) in HBM.
+        add: whether there are any.
+        keep: whether a head follows that adds to the result, which is stored for it.
+    """
+    results = []
+    for i in range(2):
+        result = nl.ndarray(totals[i].shape, dtype=nl.float32, buffer=nl.sbuf)
+        if add:
+            nisa.tensor_tensor(dst=result, data1=totals[i], data2=_loaded(so_far[i]), op=nl.add)
+        else:
+            nisa.tensor_copy(dst=result, src=totals[i])
+        if keep:
+            nisa.dma_copy(dst=so_far[i], src=result)
+        results.append(result)
+    return results
+
+
+def _store_of_keys(place, totals, scale):
+    """Store the gradients of up to 512 keys and values, in HBM at `place`. Their sums are `totals`,
+    (D, keys); None where no query sees these keys."""
+    size, head = place[0].shape
+    dtype = place[0].dtype
+    if totals == None:
+        cuts = len(pieces(size, TILE))
+        of_keys = nl.ndarray((min(size, TILE), cuts, head), dtype=dtype, buffer=nl.sbuf)
+        nisa.memset(dst=of_keys, value=0.0)
+        of_values = of_keys
+    else:
+        sides = [nl.ndarray((head, size), dtype=dtype, buffer=nl.sbuf) for _ in range(2)]
+        nisa.tensor_scalar(dst=sides[0], data=totals[0], op0=nl.multiply, operand0=scale)
+        nisa.tensor_copy(dst=sides[1], src=totals[1])
+        of_keys = _turned(sides[0], nisa.engine.unknown)
+        of_values = _turned(sides[1], nisa.engine.unknown)
+    for at, n in pieces(size, TILE):
+        t = at // TILE
+        nisa.dma_copy(dst=place[0][at : at + n, 0:head], src=of_keys[0:n, t, 0:head])
+        nisa.dma_copy(dst=place[1][at : at + n, 0:head], src=of_values[0:n, t, 0:head])
 
 
 def _turns(count, shared):

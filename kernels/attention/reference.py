@@ -15,16 +15,18 @@ def attention(
     """``softmax(scale * q @ k.T) @ v``.
 
     Args:
-        q: (..., Q, D), float32, float16, bfloat16 or float64.
-        k, v: (..., K, D), dtype of ``q``.
+        q: (..., H, Q, D), float32, float16, bfloat16 or float64.
+        k, v: (..., G, K, D), dtype of ``q``. Where they have fewer heads than ``q``, query head h
+            reads key head h // (H / G). The axes of heads may be missing in all three.
         scale: of the scores.
         causal: whether query i sees keys 0 to i only.
 
     Returns:
-        o: (..., Q, D), dtype of ``q``.
-        lse: (..., Q), float32 (float64 for float64 q): ``log(sum(exp(scale * scores)))``.
+        o: (..., H, Q, D), dtype of ``q``.
+        lse: (..., H, Q), float32 (float64 for float64 q): ``log(sum(exp(scale * scores)))``.
     """
     wide = [x.astype(np.promote_types(x.dtype, np.float32), copy=False) for x in (q, k, v)]
+    wide[1:] = (_for_each_query_head(x, q) for x in wide[1:])
     weights, lse = _weights(wide[0], wide[1], scale, causal)
     return (weights @ wide[2]).astype(q.dtype, copy=False), lse
 
@@ -48,16 +50,27 @@ def attention_backward(
     """
     kind = np.promote_types(q.dtype, np.float32)
     grad, *wide = (x.astype(kind, copy=False) for x in (grad_o, q, k, v))
+    wide[1:] = (_for_each_query_head(x, q) for x in wide[1:])
     weights, _ = _weights(wide[0], wide[1], scale, causal)
     grad_weights = grad @ wide[2].swapaxes(-1, -2)
     dots = (grad_weights * weights).sum(axis=-1, keepdims=True)
     grad_scores = weights * (grad_weights - dots) * kind.type(scale)
-    grads = (
-        grad_scores @ wide[1],
-        grad_scores.swapaxes(-1, -2) @ wide[0],
-        weights.swapaxes(-1, -2) @ grad,
-    )
-    return tuple(x.astype(q.dtype, copy=False) for x in grads)
+    grad_q = grad_scores @ wide[1]
+    grad_k = _over_the_group(grad_scores.swapaxes(-1, -2) @ wide[0], k)
+    grad_v = _over_the_group(weights.swapaxes(-1, -2) @ grad, v)
+    return grad_q.astype(q.dtype), grad_k.astype(q.dtype), grad_v.astype(q.dtype)
+
+
+def _for_each_query_head(x: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Keys or values, each head as many times as heads of q share it."""
+    return x if x.shape[:-2] == q.shape[:-2] else x.repeat(q.shape[-3] // x.shape[-3], axis=-3)
+
+
+def _over_the_group(grad: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The sum of the gradients of what :func:`_for_each_query_head` repeats."""
+    if x.shape[:-2] == grad.shape[:-2]:
+        return grad
+    return grad.reshape(*x.shape[:-2], -1, *x.shape[-2:]).sum(axis=-3)
 
 
 def _weights(

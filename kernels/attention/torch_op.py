@@ -82,31 +82,35 @@ def attention(
     """``torch.nn.functional.scaled_dot_product_attention`` with the NKI kernels.
 
     Dimensions:
-        "...": sequences and heads: any axes. Q, K: queries and keys, up to 16384.
-        D: elements of a head, 1 to 128.
+        "...": sequences: any axes. H, G: heads of queries, and of keys and values; G divides H,
+            and the axis may be missing in all three.
+        Q, K: queries and keys, up to 16384. D: elements of a head, 1 to 128.
 
     Args:
-        query: (..., Q, D), float32, bfloat16 or float16, on the CPU, a neuron or an XLA device.
-        key, value: (..., K, D); dtype, device and axes in front of ``query``.
+        query: (..., H, Q, D), float32, bfloat16 or float16, on the CPU, a neuron or an XLA device.
+        key, value: (..., G, K, D); dtype, device and axes in front of ``query``. H / G query heads,
+            one after the other, share a head of keys and values (grouped-query attention).
         is_causal: whether query i sees keys 0 to i only.
         scale: of the scores, positive; 1 / sqrt(D) when None.
 
     Returns:
-        (..., Q, D), dtype of ``query``.
+        (..., H, Q, D), dtype of ``query``.
 
     Raises:
         TypeError: not a tensor, several dtypes, or another, such as float64.
-        ValueError: shapes that do not fit (nothing is broadcast), a head or a sequence that is too
-            long, or a scale that is not positive.
+        ValueError: shapes that do not fit (nothing is broadcast), H no multiple of G, a head or a
+            sequence that is too long, or a scale that is not positive.
 
     Notes:
-        Not as in PyTorch: there are no ``attn_mask``, no ``dropout_p`` and no ``enable_gqa``
-        (repeat keys and values for queries that share them), so pass ``is_causal`` and ``scale`` by
-        name. Under ``torch.autocast`` all three are cast to its dtype, as PyTorch's are. Scores are
-        float32; weights are rounded to the dtype of ``query`` before they meet the values. They are
-        never in HBM: memory grows with the length of a sequence, not with its square.
-        Differentiable once; works under ``torch.func`` (``grad``, ``vmap``), ``torch.compile`` and
-        ``torch.export``.
+        Not as in PyTorch: there are no ``attn_mask`` and no ``dropout_p``, so pass ``is_causal``
+        and ``scale`` by name; and no ``enable_gqa``: heads are shared as with ``enable_gqa=True``
+        wherever key and value, which must have equally many, have fewer than query. Shared ones are
+        not repeated in memory, and their gradients are summed up, over the heads that share them,
+        in float32. Under ``torch.autocast`` all three are cast to its dtype, as PyTorch's are.
+        Scores are float32; weights are rounded to the dtype of ``query`` before they meet the
+        values. They are never in HBM: memory grows with the length of a sequence, not with its
+        square. Differentiable once; works under ``torch.func`` (``grad``, ``vmap``),
+        ``torch.compile`` and ``torch.export``.
 
     Pseudocode:
         weights = softmax(scale * query @ key.T)

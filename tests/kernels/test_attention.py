@@ -8,6 +8,8 @@ operands that are rounded too; their errors are measured against the largest ter
 
 from __future__ import annotations
 
+import itertools
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -25,9 +27,12 @@ from kernels.attention import (
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
 
 
-def operands(queries, keys, head, lead=(), dtype=np.float32, seed=0, size=1.0):
+def operands(queries, keys, head, lead=(), dtype=np.float32, seed=0, size=1.0, group=1):
+    """q, k, v and grad_o; `group` query heads, of the last axis of `lead`, share a key head."""
     rng = np.random.default_rng(seed)
-    shapes = [(*lead, n, head) for n in (queries, keys, keys, queries)]
+    of_keys = (*lead[:-1], lead[-1] // group) if lead else ()
+    q_shape, k_shape = (*lead, queries, head), (*of_keys, keys, head)
+    shapes = [q_shape, k_shape, k_shape, q_shape]
     q, k, v, grad_o = (rng.standard_normal(s, np.float32) for s in shapes)
     return tuple(x.astype(dtype) for x in (size * q, k, v, grad_o))
 
@@ -71,17 +76,21 @@ def test_any_length(lengths, dtype, causal, dialect):
     check(*operands(*lengths, head=40, dtype=dtype), causal)
 
 
-# Two cores share even numbers of heads; of odd ones, queries and keys.
+# Two cores share even numbers of key heads; of odd ones, queries and keys.
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (2, 130, 300, 24), (1, 140, 2100, 40)])
+@pytest.mark.parametrize(
+    "sizes",
+    [(1, 1, 1, 1, 1), (2, 1, 130, 300, 24), (1, 1, 140, 2100, 40), (4, 2, 5, 600, 8),
+     (3, 3, 130, 600, 8)],
+)  # fmt: skip
 def test_dialects_agree_to_the_last_bit(sizes, dtype, causal, in_dialect):
     def results(**lnc):
         o, lse = nki_attention(q, k, v, None, causal, **lnc)
         return o, lse, *nki_attention_backward(grad_o, q, k, v, o, lse, None, causal, **lnc)
 
-    heads, *lengths, head = sizes
-    q, k, v, grad_o = operands(*lengths, head, (heads,), dtype)
+    heads, group, *lengths, head = sizes
+    q, k, v, grad_o = operands(*lengths, head, (heads,), dtype, group=group)
     theirs = results()
     in_dialect("nki")
     one, two = results(lnc=1), results(lnc=2)
@@ -101,13 +110,49 @@ def test_dialects_agree_to_the_last_bit(sizes, dtype, causal, in_dialect):
     lengths=st.tuples(st.integers(1, 400), st.integers(1, 700)),
     head=st.integers(1, 128),
     lead=st.lists(st.integers(1, 2), max_size=2).map(tuple),
+    group=st.integers(1, 3),
     dtype=st.sampled_from(DTYPES),
     causal=st.booleans(),
     scale=st.sampled_from([None, 1e-6, 0.3]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_kernels_equal_the_reference(lengths, head, lead, dtype, causal, scale, seed):
-    check(*operands(*lengths, head, lead, dtype, seed), causal, scale)
+def test_kernels_equal_the_reference(lengths, head, lead, group, dtype, causal, scale, seed):
+    lead = (*lead[:-1], group * lead[-1]) if lead else ()
+    check(*operands(*lengths, head, lead, dtype, seed, group=group), causal, scale)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("group", [2, 4, 8])
+def test_query_heads_share_keys(group, dtype, causal, dialect):
+    """Of 8 query heads; keys that no query sees are among them."""
+    check(*operands(131, 520, 24, (8,), dtype, group=group), causal)
+
+
+def test_shared_keys_are_as_repeated_ones(dialect):
+    """To the last bit, and their gradients are the sums of those of the repeated ones."""
+    q, k, v, grad_o = operands(130, 600, 24, (6,), group=3)
+    repeated = [x.repeat(3, axis=0) for x in (k, v)]
+    o, lse = nki_attention(q, k, v)
+    whole_o, whole_lse = nki_attention(q, *repeated)
+    assert (o.tobytes(), lse.tobytes()) == (whole_o.tobytes(), whole_lse.tobytes())
+    grad_q, *grads = nki_attention_backward(grad_o, q, k, v, o, lse)
+    whole_grad_q, *whole = nki_attention_backward(grad_o, q, *repeated, o, lse)
+    assert grad_q.tobytes() == whole_grad_q.tobytes()
+    for ours, parts in zip(grads, whole, strict=True):
+        expected = parts.reshape(2, 3, 600, 24).sum(axis=1)
+        np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_shared_keys_are_read_once(dialect):
+    """The forward kernel reads q, k and v, and writes o and lse, each once."""
+    import nkisim
+
+    kind = np.dtype(ml_dtypes.bfloat16)
+    q, k = (nkisim.TensorSpec((heads, 300, 64), kind) for heads in (8, 2))
+    timeline = nkisim.profile(nki_attention_kernel, q, k, k, 0.125, True)
+    elements = 300 * 64 * (8 + 2 + 2 + 8)
+    assert timeline.hbm_bytes == 2 * elements + 4 * 8 * 300
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
@@ -116,6 +161,7 @@ def test_operands_that_do_not_stay_in_sbuf(dtype, monkeypatch, dialect):
     monkeypatch.setattr(f"kernels.attention.{dialect}.KEPT_BYTES", 0)
     for causal in (False, True):
         check(*operands(300, 2100, 24, dtype=dtype), causal)
+        check(*operands(140, 600, 24, (2,), dtype, group=2), causal)
 
 
 def test_a_larger_score_in_each_block(dialect):
@@ -148,8 +194,10 @@ def test_causal_is_that_of_the_first_key(dialect):
 
 
 def test_reference_gradients_equal_finite_differences():
-    q, k, v, grad_o = (x.astype(np.float64) for x in operands(3, 4, 2))
-    for causal in (False, True):
+    one = operands(3, 4, 2)
+    shared = operands(3, 4, 2, (4,), group=2)
+    for arrays, causal in itertools.product((one, shared), (False, True)):
+        q, k, v, grad_o = (x.astype(np.float64) for x in arrays)
         grads = reference.attention_backward(grad_o, q, k, v, 0.7, causal)
         for which, grad in enumerate(grads):
             for place in np.ndindex(grad.shape):
@@ -213,15 +261,33 @@ def test_memory_fits_the_chip():
 
 
 Q, K, V, _ = operands(4, 6, 8)
+BATCH = np.ones((4, 5, 4, 8), np.float32)
+
+
+def heads_of(*counts):
+    """q, k and v with that many heads."""
+    return (BATCH[0, :n] for n in counts)
 
 
 @pytest.mark.parametrize(
     ("q", "k", "v", "options", "error", "message"),
     [
         (Q, K[:, :7], V, {}, ValueError, r"\(4, 8\), \(6, 7\) and \(6, 8\)"),
-        (Q, K, V[:5], {}, ValueError, r"\(..., K, D\)"),
+        (Q, K, V[:5], {}, ValueError, r"\(..., G, K, D\)"),
+        (Q, K, V[:, :7], {}, ValueError, r"\(..., G, K, D\)"),
+        (
+            *heads_of(5, 2, 2),
+            {},
+            ValueError,
+            r"q has 5 heads and k 2 .* 5 heads of k and v, or a div",
+        ),
+        (*heads_of(2, 4, 4), {}, ValueError, "q has 2 heads and k 4"),
+        (*heads_of(4, 0, 0), {}, ValueError, "q has 4 heads and k 0"),
+        (*heads_of(0, 2, 2), {}, ValueError, "q has 0 heads and k 2"),
+        (*heads_of(4, 2, 4), {}, ValueError, r"\(4, 4, 8\), \(2, 4, 8\) and \(4, 4, 8\)"),
+        (BATCH[:3], *(BATCH[:2],) * 2, {}, ValueError, "the same axes in front of"),
         (Q[None], K, V, {}, ValueError, "the same axes in front"),
-        (Q[0], K[0], V[0], {}, ValueError, r"\(..., Q, D\)"),
+        (Q[0], K[0], V[0], {}, ValueError, r"\(..., H, Q, D\)"),
         (Q[:, :0], K[:, :0], V[:, :0], {}, ValueError, "heads of 0"),
         (*(np.ones((2, 129), np.float32),) * 3, {}, ValueError, "heads of 129"),
         (*(np.ones((16385, 1), np.float32),) * 3, {}, ValueError, "a sequence of 16385"),

@@ -7,6 +7,7 @@ rounded before they are multiplied, which leaves a few steps of the largest elem
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 
 import numpy as np
@@ -56,23 +57,37 @@ def jax_results(dtype, arrays, grad_o, causal):
 @settings(max_examples=8, deadline=None)
 @given(
     lead=st.lists(st.integers(0, 3), max_size=2).map(tuple),
+    group=st.integers(1, 3),
     lengths=st.tuples(st.integers(1, 150), st.integers(1, 150)),
     head=st.integers(1, 128),
     dtype=st.sampled_from(list(TOLERANCE)),
     causal=st.booleans(),
 )
-def test_values_and_gradients(lead, lengths, head, dtype, causal):
+def test_values_and_gradients(lead, group, lengths, head, dtype, causal):
     """Axes of no elements in front included."""
-    queries, keys = ((*lead, n, head) for n in lengths)
+    check((*lead[:-1], group * lead[-1]) if lead else (), lead, lengths, head, dtype, causal)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("key_heads", [1, 2, 4])
+def test_query_heads_share_keys(key_heads, dtype, causal):
+    check((3, 8), (3, key_heads), (35, 37), 16, dtype, causal)
+
+
+def check(lead, of_keys, lengths, head, dtype, causal):
+    """Against PyTorch's in float64."""
+    queries, keys = (*lead, lengths[0], head), (*of_keys, lengths[1], head)
     arrays, kind = draw(queries, keys, keys), getattr(torch, dtype)
     (grad_o,) = draw(queries)
     rounded = [torch.tensor(x).to(kind).double().numpy() for x in (*arrays, grad_o)]
-    expected = torch_results(
-        torch.float64, rounded[:3], rounded[3], causal, scaled_dot_product_attention
-    )
-    ours = torch_results(kind, arrays, grad_o, causal)
-    theirs = jax_results(dtype, arrays, grad_o, causal)
-    for results in (ours, theirs):
+    theirs = scaled_dot_product_attention
+    if lead != of_keys:
+        theirs = functools.partial(theirs, enable_gqa=True)
+    expected = torch_results(torch.float64, rounded[:3], rounded[3], causal, theirs)
+    of_torch = torch_results(kind, arrays, grad_o, causal)
+    of_jax = jax_results(dtype, arrays, grad_o, causal)
+    for results in (of_torch, of_jax):
         for result, exact in zip(results, expected, strict=True):
             largest = np.abs(exact).max(initial=1.0)
             np.testing.assert_allclose(result, exact, rtol=0, atol=TOLERANCE[dtype] * largest)
@@ -87,17 +102,39 @@ def test_no_queries_or_no_keys():
             assert not any(x.any() for x in results)
 
 
-def test_heads_sharded_over_devices():
+@pytest.mark.parametrize("causal", [False, True])
+def test_shared_keys_are_those_of_jax(causal):
+    """Whose axes are (sequence, head, element)."""
+    q, k, v = map(jnp.asarray, draw((2, 6, 19, 8), (2, 2, 23, 8), (2, 2, 23, 8)))
+
+    def theirs(*heads):
+        heads = (x.swapaxes(1, 2) for x in heads)
+        return jax.nn.dot_product_attention(*heads, is_causal=causal).swapaxes(1, 2)
+
+    def loss(function):
+        return lambda *x: (function(*x) ** 2).sum()
+
+    ours = functools.partial(jax_op.attention, causal=causal)
+    np.testing.assert_allclose(ours(q, k, v), theirs(q, k, v), rtol=1e-5, atol=1e-5)
+    grads = (jax.grad(loss(f), (0, 1, 2))(q, k, v) for f in (ours, theirs))
+    for mine, other in zip(*grads, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_heads_sharded_over_devices(group):
     mesh = jax.make_mesh((8,), ("heads",))
     rng = np.random.default_rng(0)
     q, k, v = (
         jax.device_put(
-            rng.standard_normal((2, 8, 30, 16), np.float32), NamedSharding(mesh, P(None, "heads"))
+            rng.standard_normal((2, heads, 30, 16), np.float32),
+            NamedSharding(mesh, P(None, "heads")),
         )
-        for _ in range(3)
+        for heads in (8 * group, 8, 8)
     )
 
     def plain(q, k, v):
+        k, v = (x.repeat(group, axis=1) for x in (k, v))
         return jax.nn.softmax(q @ k.swapaxes(-1, -2) / 4, axis=-1) @ v
 
     def loss(f):
@@ -111,6 +148,8 @@ def test_heads_sharded_over_devices():
 
 def test_refused_inputs():
     q = torch.ones(3, 4)
+    with pytest.raises(ValueError, match="q has 5 heads and k 2"):
+        torch_op.attention(torch.ones(5, 3, 4), *(torch.ones(2, 3, 4),) * 2)
     with pytest.raises(ValueError, match="scale is -1"):
         torch_op.attention(q, q, q, scale=-1)
     j = jnp.ones((3, 4))

@@ -7,6 +7,8 @@ held against NumPy over many shapes in test_add.py, test_avgpool.py and so on.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import importlib
 import inspect
 import itertools
@@ -36,6 +38,17 @@ from jax.test_util import check_grads  # noqa: E402
 from nkibook.hlo import jax_hlo, torch_hlo  # noqa: E402
 
 OPERATORS = {operator.name: operator for operator in operators.operators()}
+
+
+def grouped_heads(rng):
+    """Four query heads that share two heads of keys and values."""
+    return tuple(rng.standard_normal(shape, np.float32) for shape in HEADS)
+
+
+HEADS = ((4, 70, 33), (2, 131, 33), (2, 131, 33))
+OPERATORS["attention grouped"] = dataclasses.replace(
+    OPERATORS["attention"], name="attention grouped", data=grouped_heads
+)
 NAMES = pytest.mark.parametrize("name", OPERATORS)
 FRAMEWORKS = pytest.mark.parametrize("framework", ["torch", "jax"])
 
@@ -50,6 +63,7 @@ SMALL = {
     "matmul": (((3, 4), (4, 5)), 1e-2, 1e-2),
     "softmax": (((3, 5),), 1e-2, 2e-3),
     "attention": (((3, 4), (5, 4), (5, 4)), 1e-2, 5e-3),
+    "attention grouped": (((4, 3, 4), (2, 5, 4), (2, 5, 4)), 1e-2, 5e-3),
     "rope": (((2, 3, 4),), 1e-2, 1e-3),
     "swiglu": (((3, 5), (3, 5)), 1e-2, 1e-3),
     "cross_entropy": (((3, 5),), 1e-2, 2e-3),
@@ -143,6 +157,9 @@ SHAPES = [
     ("attention", (3, 4), (5, 4), (5, 4)),
     ("attention", (2, 0, 3, 4), (2, 0, 5, 4), (2, 0, 5, 4)),
     ("attention", (2, 0, 4), (2, 3, 4), (2, 3, 4)),
+    ("attention", (2, 4, 3, 4), (2, 1, 5, 4), (2, 1, 5, 4)),
+    ("attention", (0, 4, 3, 4), (0, 2, 5, 4), (0, 2, 5, 4)),
+    ("attention", (4, 0, 4), (2, 3, 4), (2, 3, 4)),
     ("rope", (1, 2)),
     ("rope", (2, 0, 3, 4)),
     ("swiglu", (7,), (7,)),
@@ -421,7 +438,10 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("name", ["softmax", "attention"])
+GUARDED = ["softmax", "attention", "attention grouped"]
+
+
+@pytest.mark.parametrize("name", GUARDED)
 def test_a_result_that_the_gradient_needs_is_guarded(name):
     """As `torch.softmax` guards its own: a change in place is an error, and no wrong gradient."""
     leaves = [x.requires_grad_() for x in given(small(name), "torch")]
@@ -431,7 +451,7 @@ def test_a_result_that_the_gradient_needs_is_guarded(name):
         y.sum().backward()
 
 
-@pytest.mark.parametrize("name", [n for n in OPERATORS if n not in ("softmax", "attention")])
+@pytest.mark.parametrize("name", [n for n in OPERATORS if n not in GUARDED])
 def test_results_and_gradients_can_be_changed_in_place(name):
     op = op_of(name, "torch")
     for change in CHANGES:
@@ -573,6 +593,9 @@ THEIRS = {
     "matmul": torch.matmul,
     "softmax": lambda x: torch.softmax(x, -1),
     "attention": torch.nn.functional.scaled_dot_product_attention,
+    "attention grouped": functools.partial(
+        torch.nn.functional.scaled_dot_product_attention, enable_gqa=True
+    ),
     "swiglu": lambda gate, up: torch.nn.functional.silu(gate) * up,
     "cross_entropy": lambda x: torch.nn.functional.cross_entropy(
         x, torch.arange(len(x)) * 7 % x.shape[-1], reduction="none"
