@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from math import prod
 
-from nkisim.errors import ShapeError, TileSizeError
+from nkisim.errors import DTypeError, ParameterError, ShapeError, TileSizeError
 from nkisim.frontends.nki.session import Walk
 from nkisim.frontends.nki.tensors.layout import Ints, merged, refined
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
+from nkisim.machine import GENERATIONS, Machine
 
 _PARTITIONS = 128
 
@@ -26,6 +27,29 @@ def check_on_chip(call: str, **tensors: NkiTensor | None) -> None:
                 f"{call}: {name} is {t.describe()}",
                 rule=f"an instruction reaches at most {_PARTITIONS} partitions",
                 fix="loop over tiles of 128 partitions",
+            )
+
+
+def check_generation(call: str, machine: Machine, fix: str) -> None:
+    """Raises ParameterError for an instruction that a generation does not have."""
+    name = call.removeprefix("nisa.")
+    if name not in machine.abilities.instructions:
+        first = next(m for m in GENERATIONS if name in m.abilities.instructions)
+        raise ParameterError(
+            f"{call} on {machine.name}",
+            rule=f"it needs {first.name} ({first.instances.lower()})",
+            fix=fix,
+        )
+
+
+def check_float32(call: str, **operands: NkiTensor | float | None) -> None:
+    """Raises DTypeError for an operand that is a tile of another type than float32."""
+    for name, x in operands.items():
+        if isinstance(x, NkiTensor) and x.dtype != "float32":
+            raise DTypeError(
+                f"{call}: {name} is {x.describe()}",
+                rule=f"a tile as {name} is float32",
+                fix="convert it with nisa.tensor_copy into a float32 tile",
             )
 
 

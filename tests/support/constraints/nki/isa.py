@@ -282,7 +282,7 @@ BROKEN: dict[str, tuple[str, str, str, str]] = {
             (0, "nl.not_equal, nl.less, s(8, 1), s(8, 1)",
              "nl.greater_equal, nl.less, s(8, 1), s(8, 1)", "operator"),
             (1, "nl.equal, nl.less, s(8, 1, nl.bfloat16), s(8, 1)",
-             "nl.equal, nl.less, s(8, 1), s(8, 1)", "bounds are float32"),
+             "nl.equal, nl.less, s(8, 1), s(8, 1)", "a tile as bound0 is float32"),
             (2, "nl.equal, nl.less, s(8, 1), s(8, 1), on_false_value=0.0",
              "nl.equal, nl.less, s(8, 1), s(8, 1), on_false_value=-3.4028235e+38", "FP32_MIN"),
             (3, "nl.equal, nl.less, s(8, 1), s(8, 1), reduce_op=nl.add",

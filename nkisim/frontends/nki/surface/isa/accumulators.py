@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from nkisim.errors import ParameterError
+from nkisim.frontends.nki.operands import vector
 from nkisim.frontends.nki.ops import Operator
 from nkisim.frontends.nki.session import Recipe, Session
 from nkisim.frontends.nki.surface.isa.copies import memset, tensor_copy
@@ -44,15 +45,15 @@ class Accumulated(NamedTuple):
 def accumulate(
     session: Session,
     call: Accumulated,
-    lower: Callable[[list[NkiTensor], list[NkiTensor]], Recipe],
+    lower: Callable[[bool], Recipe],
 ) -> NkiInstruction:
     """Write down a call with a reduction.
 
     Args:
         session: what records the kernel.
         call: the call.
-        lower: given the tiles that get the reduction and those that it goes on from, what the
-            call lowers to.
+        lower: given whether the reduction goes on from the accumulators, what the call lowers to,
+            without the tiles of the reduction.
     """
     dst, command = call.dst, call.command
     lanes = dst.shape[0]
@@ -77,7 +78,25 @@ def accumulate(
     results = [kept, call.result] if direct else [kept]
     tensors = (dst, *results, *call.ins, *before)
     key = (*call.key, command, direct)
-    instr = session.issue(key, tensors, lambda: lower(results, before))
+    instr = session.issue(
+        key, tensors, lambda: _reducing(call, lower(bool(before)), results, before)
+    )
     if call.negate and call.result is not None:
         tensor_scalar(call.result, kept, _MULTIPLY, -1.0)
     return NkiInstruction(instr)
+
+
+def _reducing(
+    call: Accumulated, plain: Recipe, results: list[NkiTensor], before: list[NkiTensor]
+) -> Recipe:
+    """What a call lowers to, with the tiles that get the reduction, and those it goes on from."""
+    outs, ins = plain.walks[: plain.outs], plain.walks[plain.outs :]
+    lanes, axes = call.dst.shape[0], len(outs[0][0])
+    name = f"nisa.{call.key[0]}"
+    more = [vector(name, "reduce_res", t, lanes, axes) for t in results]
+    start = [vector(name, "accumulator", t, lanes, axes) for t in before]
+    operands = (*(plain.operands or [None] * len(ins)), *[None] * len(start))
+    model = plain.model
+    return Recipe(
+        model.opcode, model.engine, [*outs, *more], [*ins, *start], operands, model.settings
+    )

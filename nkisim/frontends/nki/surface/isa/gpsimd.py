@@ -6,7 +6,13 @@ from math import prod
 from typing import Any
 
 from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError
-from nkisim.frontends.nki.operands import check_on_chip, free_of, free_walks, same_domain
+from nkisim.frontends.nki.operands import (
+    check_generation,
+    check_on_chip,
+    free_of,
+    free_walks,
+    same_domain,
+)
 from nkisim.frontends.nki.ops import COMPARISONS, NAMES, op_name
 from nkisim.frontends.nki.session import Recipe, current
 from nkisim.frontends.nki.surface.isa.enums import NkiInstruction, nc_version
@@ -424,12 +430,7 @@ def nonzero_with_count(
 
     def lower() -> Recipe:
         call = "nisa.nonzero_with_count"
-        if "nonzero_with_count" not in session.trace.machine.abilities.instructions:
-            raise ParameterError(
-                f"{call} on {session.trace.machine.name}",
-                rule="it needs NeuronCore-v3",
-                fix="target trn2",
-            )
+        check_generation(call, session.trace.machine, "target trn2")
         check_on_chip(call, dst=dst, src=src)
         check_sbuf(call, dst=dst, src=src)
         if src.dtype not in ("float32", "int32") or dst.dtype != "int32":

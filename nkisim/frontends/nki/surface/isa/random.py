@@ -6,7 +6,13 @@ from __future__ import annotations
 from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError
 from nkisim.frontends.nki import dtypes
 from nkisim.frontends.nki.declare import make
-from nkisim.frontends.nki.operands import check_on_chip, free_of, same_domain, vector
+from nkisim.frontends.nki.operands import (
+    check_generation,
+    check_on_chip,
+    free_of,
+    same_domain,
+    vector,
+)
 from nkisim.frontends.nki.session import Recipe, current
 from nkisim.frontends.nki.surface.isa.copies import memset, tensor_copy, wrong_engine
 from nkisim.frontends.nki.surface.isa.enums import ENGINES, NkiInstruction, engine
@@ -111,12 +117,7 @@ def rand2(
         ParameterError: on a NeuronCore before v4, or a min that is not below max.
     """
     call = "nisa.rand2"
-    if "rand2" not in current().trace.machine.abilities.instructions:
-        raise ParameterError(
-            f"{call} on {current().trace.machine.name}",
-            rule="it needs NeuronCore-v4 (trn3)",
-            fix="use nisa.rng, or nl.rand",
-        )
+    check_generation(call, current().trace.machine, "use nisa.rng, or nl.rand")
     if not isinstance(min, NkiTensor) and not isinstance(max, NkiTensor):
         if not min < max:
             raise ParameterError(

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from nkisim.errors import DTypeError, ParameterError
-from nkisim.frontends.nki.operands import check_on_chip, same_domain, vector
+from nkisim.frontends.nki.operands import (
+    check_float32,
+    check_generation,
+    check_on_chip,
+    same_domain,
+    vector,
+)
 from nkisim.frontends.nki.ops import ACTIVATIONS, NAMES, op_name
 from nkisim.frontends.nki.session import Recipe, current
 from nkisim.frontends.nki.surface.isa.accumulators import Accumulated, accumulate
@@ -79,7 +85,7 @@ def activation(
             _read_out(session, dst, reduce_res, command == "reset")
         return NkiInstruction(instr)
 
-    def lower(outs: list, before: list) -> Recipe:
+    def lower(accumulates: bool) -> Recipe:
         if reduce_op is None:
             raise ParameterError(
                 f"nisa.activation: no reduce_op with reduce_cmd.{command}",
@@ -87,16 +93,16 @@ def activation(
                 fix="pass reduce_op=nl.add",
             )
         plain = _activation(dst, op, data, bias, scale)
-        axes, lanes = len(plain.walks[0][0]), dst.shape[0]
-        results = [vector("nisa.activation", "reduce_res", t, lanes, axes) for t in outs]
-        start = [vector("nisa.activation", "accumulator", t, lanes, axes) for t in before]
+        settings = ActivationReduce(
+            op=plain.model.settings.op, reduce_op="add", accumulate=accumulates
+        )
         return Recipe(
             "activation_reduce",
             Engine.SCALAR,
-            [plain.walks[0], *results],
-            [*plain.walks[1:], *start],
-            (*plain.operands, *[None] * len(start)),
-            ActivationReduce(op=plain.model.settings.op, reduce_op="add", accumulate=bool(before)),
+            plain.walks[:1],
+            plain.walks[1:],
+            plain.operands,
+            settings,
         )
 
     call = Accumulated("scalar", (*key, reduce_op), dst, ins, reduce_cmd, reduce_res)
@@ -140,12 +146,8 @@ def _activation(dst, op, data, bias, scale, call: str = "nisa.activation") -> Re
             _check_old_bias(call, name, x, machine)
         if isinstance(x, NkiTensor):
             check_on_chip(call, **{which: x})
-            if which == "scale" and x.dtype != "float32":
-                raise DTypeError(
-                    f"{call}: scale is {x.describe()}",
-                    rule="a tile that scales is float32",
-                    fix="convert it with nisa.tensor_copy into a float32 tile",
-                )
+            if which == "scale":
+                check_float32(call, scale=x)
             walks.append(vector(call, which, x, data.shape[0], len(source[0])))
             operands.append(None)
         else:
@@ -259,12 +261,7 @@ def activate2(
     """
     session = current()
     call = "nisa.activate2"
-    if "activate2" not in session.trace.machine.abilities.instructions:
-        raise ParameterError(
-            f"{call} on {session.trace.machine.name}",
-            rule="it needs NeuronCore-v4 (trn3)",
-            fix="use nisa.activation",
-        )
+    check_generation(call, session.trace.machine, "use nisa.activation")
     names = tuple(NAMES.get(o, "bypass" if o is None else repr(o)) for o in (op0, op1))
     if names not in _PAIRS:
         raise ParameterError(
@@ -315,20 +312,19 @@ def activate2(
             _read_out(session, dst, reduce_res, reduce_cmd.name == "reset")
         return NkiInstruction(instr)
 
-    def lower(outs: list, before: list) -> Recipe:
+    def lower(accumulates: bool) -> Recipe:
         single = plain()
-        axes, lanes = len(single.walks[0][0]), dst.shape[0]
         allowed = frozenset({"add", "maximum", "minimum", "abs_max", "abs_min"})
         settings = single.model.settings.but(
             reduce_op=op_name(call, reduce_op, allowed, session.trace.machine),
-            accumulate=bool(before),
+            accumulate=accumulates,
         )
         return Recipe(
             "activate2_reduce",
             Engine.SCALAR,
-            [single.walks[0], *[vector(call, "reduce_res", t, lanes, axes) for t in outs]],
-            [*single.walks[1:], *[vector(call, "accumulator", t, lanes, axes) for t in before]],
-            (*single.operands, *[None] * len(before)),
+            single.walks[:1],
+            single.walks[1:],
+            single.operands,
             settings,
         )
 

@@ -6,7 +6,14 @@ from typing import Any
 
 from nkisim.errors import DTypeError, ParameterError, ShapeError
 from nkisim.frontends.nki.dtypes import FLOATS
-from nkisim.frontends.nki.operands import check_on_chip, free_of, same_domain, vector
+from nkisim.frontends.nki.operands import (
+    check_float32,
+    check_generation,
+    check_on_chip,
+    free_of,
+    same_domain,
+    vector,
+)
 from nkisim.frontends.nki.ops import NAMES, op_name
 from nkisim.frontends.nki.session import Recipe, Session, current
 from nkisim.frontends.nki.surface.isa.accumulators import Accumulated, accumulate
@@ -81,12 +88,7 @@ def range_select(
     """
     session = current()
     call = "nisa.range_select"
-    if "range_select" not in session.trace.machine.abilities.instructions:
-        raise ParameterError(
-            f"{call} on {session.trace.machine.name}",
-            rule="it needs NeuronCore-v3",
-            fix="target trn2",
-        )
+    check_generation(call, session.trace.machine, "target trn2")
     if on_false_value != FP32_MIN:
         raise ParameterError(
             f"{call}: on_false_value={on_false_value}",
@@ -95,24 +97,18 @@ def range_select(
         )
     _maximum_only(call, reduce_op)
 
-    def lower(outs: list, before: list) -> Recipe:
+    def lower(accumulates: bool) -> Recipe:
         machine = session.trace.machine
         check_on_chip(call, dst=dst, on_true_tile=on_true_tile, bound0=bound0, bound1=bound1)
         no_packed(call, dst=dst, on_true_tile=on_true_tile)
         _of_floats(call, on_true_tile=on_true_tile)
         names = [op_name(call, op, _RANGE, machine) for op in (comp_op0, comp_op1)]
-        for which, t in (("bound0", bound0), ("bound1", bound1)):
-            if t.dtype != "float32":
-                raise DTypeError(
-                    f"{call}: {which} is {t.describe()}", rule="bounds are float32", fix="convert"
-                )
+        check_float32(call, bound0=bound0, bound1=bound1)
         out, source = same_domain(call, dst, on_true_tile)
         axes, lanes = len(source[0]), dst.shape[0]
         bounds = [
             vector(call, n, t, lanes, axes) for n, t in (("bound0", bound0), ("bound1", bound1))
         ]
-        results = [vector(call, "reduce_res", t, lanes, axes) for t in outs]
-        start = [vector(call, "accumulator", t, lanes, axes) for t in before]
         last = int(range_start) + free_of(dst) - 1
         if not (abs(range_start) <= 2**24 and last <= 2**24):
             raise ParameterError(
@@ -126,14 +122,14 @@ def range_select(
             coefs.insert(1, step)
             step *= n
         settings = RangeSelect(
-            comparisons=(names[0], names[1]), value=FP32_MIN, accumulate=bool(start)
+            comparisons=(names[0], names[1]), value=FP32_MIN, accumulate=accumulates
         )
-        operands = (None, None, None, (tuple(coefs), int(range_start)), *[None] * len(start))
+        operands = (None, None, None, (tuple(coefs), int(range_start)))
         return Recipe(
             "range_select",
             Engine.VECTOR,
-            [out, *results],
-            [source, *bounds, *start],
+            [out],
+            [source, *bounds],
             operands,
             settings,
         )
@@ -181,7 +177,7 @@ def select_reduce(
     key = ("select_reduce", reverse_pred, None if tile else constant(on_false))
     ins = (predicate, on_true, on_false) if tile else (predicate, on_true)
 
-    def lower(outs: list, before: list) -> Recipe:
+    def lower(accumulates: bool) -> Recipe:
         check_on_chip(call, dst=dst, predicate=predicate, on_true=on_true)
         if predicate.dtype not in ("int8", "uint8", "int16", "uint16"):
             raise DTypeError(
@@ -202,13 +198,9 @@ def select_reduce(
         walks = [chosen, source]
         if tile:
             walks.append(vector(call, "on_false", on_false, lanes, axes))
-        results = [vector(call, "reduce_res", t, lanes, axes) for t in outs]
-        start = [vector(call, "accumulator", t, lanes, axes) for t in before]
-        settings = Predicated(reverse=reverse_pred, accumulate=bool(start))
-        operands = (None, None, None if tile else float(on_false), *[None] * len(start))
-        return Recipe(
-            "select_reduce", Engine.VECTOR, [out, *results], [*walks, *start], operands, settings
-        )
+        settings = Predicated(reverse=reverse_pred, accumulate=accumulates)
+        operands = (None, None, None if tile else float(on_false))
+        return Recipe("select_reduce", Engine.VECTOR, [out], walks, operands, settings)
 
     return _maybe_reduced(session, key, dst, ins, reduce_cmd, reduce_res, None, lower)
 
@@ -217,7 +209,7 @@ def _maybe_reduced(
     session: Session, key: tuple, dst: NkiTensor, ins: tuple, command, result, start, lower
 ) -> NkiInstruction:
     if command.name == "idle":
-        return NkiInstruction(session.issue(key, (dst, *ins), lambda: lower([], [])))
+        return NkiInstruction(session.issue(key, (dst, *ins), lambda: lower(False)))
     call = Accumulated("vector", key, dst, ins, command, result, start)
     return accumulate(session, call, lower)
 
@@ -251,17 +243,16 @@ def exponential(
     """
     session = current()
     call = "nisa.exponential"
-    if "exponential" not in session.trace.machine.abilities.instructions:
-        raise ParameterError(
-            f"{call} on {session.trace.machine.name}",
-            rule="it needs NeuronCore-v4 (trn3)",
-            fix="use nisa.activation(op=nl.exp, bias=negative maximum)",
-        )
+    check_generation(
+        call,
+        session.trace.machine,
+        "use nisa.activation(op=nl.exp, bias=negative maximum)",
+    )
     tile = isinstance(max_value, NkiTensor)
     key = ("exponential", None if tile else constant(max_value))
     ins = (src, max_value) if tile else (src,)
 
-    def lower(outs: list, before: list) -> Recipe:
+    def lower(accumulates: bool) -> Recipe:
         check_on_chip(call, dst=dst, src=src)
         no_packed(call, dst=dst, src=src)
         for which, t in (("dst", dst), ("src", src)):
@@ -278,24 +269,15 @@ def exponential(
                 rule="dst is of a float type, or int8, int16, int32, uint8 or uint16",
                 fix="declare it with dtype=nl.float32",
             )
-        if tile and max_value.dtype != "float32":
-            raise DTypeError(
-                f"{call}: max_value is {max_value.describe()}",
-                rule="a tile as max_value is float32",
-                fix="convert it with nisa.tensor_copy into a float32 tile",
-            )
+        check_float32(call, max_value=max_value)
         out, source = same_domain(call, dst, src)
         axes, lanes = len(source[0]), dst.shape[0]
         walks = [source]
         if tile:
             walks.append(vector(call, "max_value", max_value, lanes, axes))
-        results = [vector(call, "reduce_res", t, lanes, axes) for t in outs]
-        start = [vector(call, "accumulator", t, lanes, axes) for t in before]
-        settings = Exponential(accumulate=bool(start))
-        operands = (None, None if tile else float(max_value), *[None] * len(start))
-        return Recipe(
-            "exponential", Engine.VECTOR, [out, *results], [*walks, *start], operands, settings
-        )
+        settings = Exponential(accumulate=accumulates)
+        operands = (None, None if tile else float(max_value))
+        return Recipe("exponential", Engine.VECTOR, [out], walks, operands, settings)
 
     return _maybe_reduced(session, key, dst, ins, reduce_cmd, reduce_res, reduce_init, lower)
 

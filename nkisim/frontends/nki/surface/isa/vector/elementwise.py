@@ -12,6 +12,7 @@ from nkisim.errors import (
     ParameterError,
 )
 from nkisim.frontends.nki.operands import (
+    check_float32,
     check_on_chip,
     same_domain,
     vector,
@@ -201,12 +202,8 @@ def steps_of(
             check_on_chip(call, **{which: operand})
             check_bits(call, [name], **{which: operand})
             walks.append(vector(call, which, operand, data.shape[0], axes))
-            if name not in BITS and operand.dtype != "float32":
-                raise DTypeError(
-                    f"{call}: {which} is {operand.describe()}",
-                    rule="a tile operand of arithmetic is float32",
-                    fix="convert it with nisa.tensor_copy into a float32 tile",
-                )
+            if name not in BITS:
+                check_float32(call, **{which: operand})
             operands.append(None)
         elif operand is None:
             raise _bad_operand(call, operand)

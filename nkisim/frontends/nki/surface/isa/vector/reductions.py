@@ -12,6 +12,7 @@ from nkisim.errors import (
 )
 from nkisim.frontends.nki.dtypes import FLOATS
 from nkisim.frontends.nki.operands import (
+    check_float32,
     check_on_chip,
     common,
     free_of,
@@ -279,13 +280,7 @@ def tensor_scalar_cumulative(
     session = current()
     call = "nisa.tensor_scalar_cumulative"
     check_on_chip(call, dst=dst, src=src)
-    for which, imm in (("imm0", imm0), ("imm1", imm1)):
-        if is_tensor(imm) and imm.dtype != "float32":
-            raise DTypeError(
-                f"{call}: {which} is {imm.describe()}",
-                rule=f"a tile as {which} is float32",
-                fix="convert it with nisa.tensor_copy into a float32 tile",
-            )
+    check_float32(call, imm0=imm0, imm1=imm1)
     for t in (dst, src):
         if t.dtype in WIDE:
             raise DTypeError(
@@ -394,33 +389,22 @@ def tensor_scalar_reduce(
     tile = type(operand0) is NkiTensor
     _of_floats(session, call, data=data, reduce_res=reduce_res)
 
-    def lower(outs: list, before: list) -> Recipe:
+    def lower(accumulates: bool) -> Recipe:
         machine = session.trace.machine
         check_on_chip(call, dst=dst, data=data)
         no_packed(call, dst=dst, data=data)
         name = op_name(call, op0, ALU - BITS, machine)
         out, source = same_domain(call, dst, data)
-        axes = len(source[0])
         walks = [source]
         if tile:
-            walks.append(vector(call, "operand0", operand0, data.shape[0], axes))
-        lanes = data.shape[0]
-        results = [vector(call, "reduce_res", t, lanes, axes) for t in outs]
-        start = [vector(call, "accumulator", t, lanes, axes) for t in before]
-        operands = (None, None if tile else operand0, *[None] * len(start))
+            walks.append(vector(call, "operand0", operand0, data.shape[0], len(source[0])))
+        operands = (None, None if tile else operand0)
         settings = OperatorsReduce(
             steps=((name, False),),
             reduce_op=op_name(call, reduce_op, ADD_UP, machine),
-            accumulate=bool(start),
+            accumulate=accumulates,
         )
-        return Recipe(
-            "tensor_scalar_reduce",
-            Engine.VECTOR,
-            [out, *results],
-            [*walks, *start],
-            operands,
-            settings,
-        )
+        return Recipe("tensor_scalar_reduce", Engine.VECTOR, [out], walks, operands, settings)
 
     return accumulate(
         session,
