@@ -90,18 +90,16 @@ def too_many_iterations(count: int, where: str) -> LimitError:
     )
 
 
-def exceeded(name: str, problem: str, rule: str, **more: object) -> LimitError:
+def exceeded(name: str, problem: str, rule: str) -> LimitError:
     """The error for a limit that is reached.
 
     Args:
         name: of the limit.
         problem, rule: as for KernelError.
-        **more: `location`, if it is known.
     """
     return LimitError(
         problem,
         rule=rule,
         fix=f"if as many are meant, raise the limit: {ENVIRONMENT}={name}=N in the environment, "
         f"or with nkisim.limits({name}=N)",
-        **more,  # type: ignore[arg-type]
     )
