@@ -33,7 +33,7 @@ from nkisim.numerics.digest import contents, digest
 from nkisim.numerics.floating import DefaultEnvironment
 from nkisim.numerics.plan import plan
 from nkisim.numerics.recent import Recent
-from nkisim.numerics.workspace import Layout, Workspace, byte_view
+from nkisim.numerics.workspace import OperandPlaces, Workspace, byte_view
 
 KEPT = 128 << 20
 """Bytes of the workspaces that are kept for the next run, of all programs together."""
@@ -144,10 +144,10 @@ class Program:
         return _TRACE + len(self.instructions) * _INSTRUCTION + sum(arrays.values()) + data
 
     @cached_property
-    def _plan(self) -> Layout:
+    def _plan(self) -> OperandPlaces:
         keep = {b.number for b in self.output_buffers}
         with without_collection():
-            return Layout(plan(self.trace, keep), self.trace, self.output_buffers)
+            return OperandPlaces(plan(self.trace, keep), self.trace, self.output_buffers)
 
     def run(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None

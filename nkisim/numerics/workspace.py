@@ -24,7 +24,7 @@ from nkisim.numerics.steps import Step
 _VIEW = 200  # bytes of an array's header
 
 
-class Layout:
+class OperandPlaces:
     """The place of each operand of each step: an outside array, a constant, or the workspace.
 
     Attributes:
@@ -172,7 +172,7 @@ class Workspace:
         let_go: takes it out of those.
     """
 
-    def __init__(self, layout: Layout, idle: weakref.ref[deque[Workspace]]) -> None:
+    def __init__(self, layout: OperandPlaces, idle: weakref.ref[deque[Workspace]]) -> None:
         self.let_go = functools.partial(_take_out, id(self), idle)
         self.table: list[np.ndarray | None] = [None] * layout.size
         arrays = [np.zeros(n, np.uint8) for n in layout.slots]
