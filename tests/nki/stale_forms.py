@@ -39,30 +39,14 @@ GLOBAL = "global S; S = 2.0"
 KINDS = {
     "attributes of kernels": {
         "own attribute": ("", "direct.s", "direct.s = 2.0"),
-        "own dict": ("", "direct.d['s']", "direct.d['s'] = 2.0"),
         "other kernel": ("other.s = 1.0", "other.s", "other.s = 2.0"),
-        "list of an other": ("other.l = [1.0]", "other.l[0]", "other.l[0] = 2.0"),
         "getattr": ("", "getattr(other, 'late', 1.0)", "other.late = 2.0"),
-        "hasattr": ("", "1.0 + hasattr(other, 'late')", "other.late = None"),
-        "private": ("other._s = 1.0", "other._s", "other._s = 2.0"),
         "in a list": ("other.s = 1.0; ks = [other]", "ks[0].s", "other.s = 2.0"),
-        "in an object": ("other.s = 1.0; bag.k = other", "bag.k.s", "other.s = 2.0"),
-        "called": ("", "other()", GLOBAL),
         "func swapped": ("", "other()", "other.func = two"),
-        "func of it": ("", "other.func()", GLOBAL),
         "code swapped": ("", "other()", "other.func.__code__ = two.__code__"),
         "defaults": ("", "with_default()", "with_default.func.__defaults__ = (2.0,)"),
         "keyword defaults": ("", "with_keyword()", "with_keyword.func.__kwdefaults__ = {'s': 2.0}"),
-        "attribute of func": ("other.func.s = 1.0", "other.func.s", "other.func.s = 2.0"),
-        "wrapped": ("other.func.s = 1.0", "other.__dict__['__wrapped__'].s", "other.func.s = 2.0"),
-        "in a closure": (
-            "def make(k): return lambda: k()\nheld = make(other)",
-            "held()",
-            "other.func = two",
-        ),
         "in a default": ("def f(k=other): return k()", "f()", GLOBAL),
-        "in a partial": ("f = functools.partial(other)", "f()", GLOBAL),
-        "on a grid": ("o = other", "o[1].func()", "other.func = two"),
     },
     "caches": {
         "cleared and refilled": (
@@ -70,12 +54,6 @@ KINDS = {
             "h(0)",
             "global S; S = 2.0; h.cache_clear(); h(0)",
         ),
-        "dropped": (
-            "@functools.lru_cache(maxsize=1)\ndef h(n): return S\nh(0)",
-            "h(0)",
-            "global S; S = 2.0; h(1); h(0)",
-        ),
-        "cache": ("@functools.cache\ndef h(): return S", "h()", GLOBAL + "; h.cache_clear()"),
         "of a method": (
             "class C:\n    @functools.cache\n    def h(self): return S\nc = C()",
             "c.h()",
@@ -86,39 +64,11 @@ KINDS = {
             "c.h",
             GLOBAL + "; del c.h",
         ),
-        "cached property of a new object": (
-            "class C:\n    @functools.cached_property\n    def h(self): return S",
-            "C().h",
-            GLOBAL,
-        ),
-        "in a partial": (
-            "@functools.cache\ndef h(n): return S\nf = functools.partial(h, 0)",
-            "f()",
-            GLOBAL + "; h.cache_clear()",
-        ),
-        "in a list": (
-            "@functools.cache\ndef h(): return S\nfs = [h]",
-            "fs[0]()",
-            GLOBAL + "; h.cache_clear()",
-        ),
-        "wrapped": ("@functools.cache\ndef h(): return S", "getattr(h, '__wrapped__')()", GLOBAL),
-        "by hand": (
-            "memo = {}\ndef h():\n    if 0 not in memo: memo[0] = S\n    return memo[0]",
-            "h()",
-            GLOBAL + "; memo.clear()",
-        ),
-        "default that remembers": (
-            "def h(memo=[]):\n    memo.append(S)\n    return memo[-1]",
-            "h()",
-            GLOBAL,
-        ),
-        "single dispatch": ("@functools.singledispatch\ndef h(x): return S", "h(1)", GLOBAL),
         "registered": (
             "@functools.singledispatch\ndef h(x): return 1.0",
             "h(1)",
             "h.register(int)(lambda x: 2.0)",
         ),
-        "weak": ("w = weakref.WeakValueDictionary(b=bag)", "w['b'].s", "bag.s = 2.0"),
         "weak reference": ("w = weakref.ref(bag)", "w().s", "bag.s = 2.0"),
         "iterator": ("it = itertools.count(1)", "float(next(copy.copy(it)))", "next(it)"),
         "generator": (
@@ -129,18 +79,9 @@ KINDS = {
     },
     "functions in C around functions of Python": {
         "frompyfunc": ("f = np.frompyfunc(lambda v: v * S, 1, 1)", "f(1.0)", GLOBAL),
-        "frompyfunc in a list": ("f = [np.frompyfunc(lambda v: v * S, 1, 1)]", "f[0](1.0)", GLOBAL),
-        "vectorize": ("f = np.vectorize(lambda v: v * S)", "float(f(1.0))", GLOBAL),
-        "map": ("", "list(map(lambda v: v * S, [1.0]))[0]", GLOBAL),
         "map that is kept": (
             "def fresh(): return map(lambda v: v * S, [1.0] * 9)\nf = fresh()",
             "next(f)",
-            GLOBAL,
-        ),
-        "partial": ("f = functools.partial(plain)", "f()", GLOBAL),
-        "partial of a partial": (
-            "f = functools.partial(functools.partial(lambda s: s * S), 1.0)",
-            "f()",
             GLOBAL,
         ),
         "partial of what changes": (
@@ -148,104 +89,47 @@ KINDS = {
             "f()",
             "f.args[0][0] = 2.0",
         ),
-        "keyword of a partial": (
-            "f = functools.partial(lambda s: s, s=1.0)",
-            "f()",
-            "f.keywords['s'] = 2.0",
-        ),
         "partial set anew": (
             "f = functools.partial(lambda s: s, 1.0)",
             "f()",
             "f.__setstate__((f.func, (2.0,), {}, {}))",
         ),
-        "partial method": (
-            "class C:\n    def h(self, s): return s * S\n    g = functools.partialmethod(h, 1.0)\n"
-            "c = C()",
-            "c.g()",
-            GLOBAL,
-        ),
         "reduce": ("", "functools.reduce(lambda a, b: b * S, [1.0, 1.0])", GLOBAL),
-        "key of max": ("", "max([1.0, 2.0], key=lambda v: v * (S - 1.5))", GLOBAL),
-        "sorted": ("", "sorted([1.0, 2.0], key=lambda v: v * (1.5 - S))[0]", GLOBAL),
         "attrgetter": ("get = operator.attrgetter('S')", "get(cfg)", "cfg.S = 2.0"),
-        "itemgetter": ("get = operator.itemgetter(0); l = [1.0]", "get(l)", "l[0] = 2.0"),
         "methodcaller": (
             "class C:\n    def h(self): return S\ncall = operator.methodcaller('h'); c = C()",
             "call(c)",
             GLOBAL,
         ),
         "bound method of C": ("l = [1.0]; get = l.__getitem__", "get(0)", "l[0] = 2.0"),
-        "get of a dict": ("d = {'s': 1.0}; get = d.get", "get('s')", "d['s'] = 2.0"),
         "context manager": (
             "@contextlib.contextmanager\ndef scope(): yield S\n"
             "def f():\n    with scope() as s: return s",
             "f()",
             GLOBAL,
         ),
-        "wraps": (
-            "def deco(f):\n    @functools.wraps(f)\n    def g(): return f()\n    return g\n"
-            "f = deco(plain)",
-            "f()",
-            GLOBAL,
-        ),
     },
     "files, by any name": {
         "load": ("from numpy import load", "float(load(P))", "write(2.0)"),
-        "alias": ("read = np.load", "float(read(P))", "write(2.0)"),
-        "partial": ("read = functools.partial(np.load, P)", "float(read())", "write(2.0)"),
-        "in a dict": ("d = {'r': np.loadtxt}", "float(d['r'](T))", "write(2.0)"),
-        "in an object": ("bag.np = np", "float(bag.np.load(P))", "write(2.0)"),
         "local import": (
             "def f():\n    import numpy as n\n    return float(n.load(P))",
             "f()",
             "write(2.0)",
         ),
-        "closure": (
-            "def make():\n    import numpy as n\n    return lambda: float(n.load(P))\nf = make()",
-            "f()",
-            "write(2.0)",
-        ),
         "default": ("def f(n=np): return float(n.load(P))", "f()", "write(2.0)"),
-        "getattr": ("", "float(getattr(np, 'load')(P))", "write(2.0)"),
         "memmap": ("m = np.load(P, mmap_mode='r+')", "float(m[()])", "m[()] = 2.0; m.flush()"),
-        "fromfile": ("", "float(np.fromfile(P, np.float32)[-1])", "write(2.0)"),
-        "genfromtxt": ("", "float(np.genfromtxt(T))", "write(2.0)"),
-        "fromregex": (
-            "",
-            "float(np.fromregex(T, r'([0-9.e+]+)', [('s', float)])['s'][0])",
-            "write(2.0)",
-        ),
         "open": ("", "float(open(T).read())", "write(2.0)"),
-        "alias of open": ("read = open", "float(read(T).read())", "write(2.0)"),
-        "path": ("import pathlib; path = pathlib.Path(T)", "float(path.read_text())", "write(2.0)"),
-        "io": ("import io", "float(io.open(T).read())", "write(2.0)"),
-        "size of a file": (
-            "open(T, 'w').write('x')",
-            "float(os.path.getsize(T))",
-            "open(T, 'w').write('xx')",
-        ),
         "environment": (
             "os.environ['STALE_KIND'] = '1'",
             "float(os.environ['STALE_KIND'])",
             "os.environ['STALE_KIND'] = '2'",
         ),
-        "alias of the environment": (
-            "os.environ['STALE_KIND'] = '1'; env = os.environ",
-            "float(env.get('STALE_KIND'))",
-            "os.environ['STALE_KIND'] = '2'",
-        ),
-        "modules": ("", "sys.modules['cfg_of_kinds'].S", "cfg.S = 2.0"),
         "import_module": ("", "importlib.import_module('cfg_of_kinds').S", "cfg.S = 2.0"),
     },
     "modules, by any way": {
         "attribute": ("", "cfg.S", "cfg.S = 2.0"),
         "from import": (
             "def f():\n    from cfg_of_kinds import S\n    return S",
-            "f()",
-            "cfg.S = 2.0",
-        ),
-        "import as": (
-            "def f():\n    import cfg_of_kinds as c\n    return c.S",
             "f()",
             "cfg.S = 2.0",
         ),
@@ -263,30 +147,9 @@ KINDS = {
             "h()",
             "sub.S = 2.0",
         ),
-        "local alias": ("def f():\n    c = cfg\n    return c.S", "f()", "cfg.S = 2.0"),
-        "chosen": ("", "(cfg if S else bag).S", "cfg.S = 2.0"),
-        "argument": ("def f(c): return c.S", "f(cfg)", "cfg.S = 2.0"),
-        "default": ("def f(c=cfg): return c.S", "f()", "cfg.S = 2.0"),
         "closure": ("def make(c): return lambda: c.S\nf = make(cfg)", "f()", "cfg.S = 2.0"),
-        "closure in a closure": (
-            "def make(c): return lambda: (lambda: c.S)()\nf = make(cfg)",
-            "f()",
-            "cfg.S = 2.0",
-        ),
         "in a list": ("l = [cfg]", "l[0].S", "cfg.S = 2.0"),
-        "in a tuple": ("l = (cfg,)", "l[0].S", "cfg.S = 2.0"),
-        "attribute of an object": ("bag.c = cfg", "bag.c.S", "cfg.S = 2.0"),
-        "attribute of a class": ("class C: c = cfg", "C.c.S", "cfg.S = 2.0"),
-        "attribute of a function": ("plain.c = cfg", "plain.c.S", "cfg.S = 2.0"),
-        "in a module": ("up = types.ModuleType('up'); up.c = cfg", "up.c.S", "cfg.S = 2.0"),
-        "partial": ("f = functools.partial(lambda c: c.S, cfg)", "f()", "cfg.S = 2.0"),
-        "property": (
-            "class C:\n    @property\n    def c(self): return cfg\nc = C()",
-            "c.c.S",
-            "cfg.S = 2.0",
-        ),
         "format": ("", "float('{0.S}'.format(cfg))", "cfg.S = 2.0"),
-        "f-string": ("", "float(f'{cfg.S}')", "cfg.S = 2.0"),
         "pattern": (
             "def f():\n    match cfg:\n        case types.ModuleType(S=s): return s",
             "f()",
@@ -296,7 +159,6 @@ KINDS = {
         "dict": ("", "cfg.__dict__['S']", "cfg.S = 2.0"),
         "getattr": ("", "getattr(cfg, 'S')", "cfg.S = 2.0"),
         "computed getattr": ("s = 'S'", "getattr(cfg, s)", "cfg.S = 2.0"),
-        "getattr in two parts": ("e = ''", "getattr(cfg, 'S' + e)", "cfg.S = 2.0"),
         "getattr with a default": ("", "getattr(cfg, 'LATE', 1.0)", "cfg.LATE = 2.0"),
         "computes": (
             "cfg.__getattr__ = lambda name: S",
@@ -308,32 +170,51 @@ KINDS = {
             "m.s",
             GLOBAL,
         ),
-        "globals of a function": ("", "plain.__globals__['S']", GLOBAL),
         "globals, by text": (
             "key = 'S'",
             "float('{0.__globals__[S]}'.format(plain))",
             GLOBAL,
         ),
         "globals": ("", "globals()['S']", GLOBAL),
-        "alias of globals": ("g = globals", "g()['S']", GLOBAL),
         "eval": ("", "eval('S')", GLOBAL),
-        "frame": ("", "sys._getframe().f_globals['S']", GLOBAL),
         "frame of a generator": ("", "(s for s in [0]).gi_frame.f_globals['S']", GLOBAL),
+    },
+    "what there is not": {
+        "attribute of a module": (
+            "",
+            "2.0 if hasattr(cfg, 'late') else 1.0",
+            "cfg.late = True",
+        ),
+        "module in a module": (
+            "cfg.inner = types.ModuleType('inner')",
+            "2.0 if hasattr(cfg.inner, 'late') else 1.0",
+            "cfg.inner.late = True",
+        ),
+        "attribute that is tried": (
+            "def f():\n    try: return cfg.late\n    except AttributeError: return 1.0",
+            "f()",
+            "cfg.late = 2.0",
+        ),
+        "variable": (
+            "def f():\n    try: return LATE\n    except NameError: return 1.0",
+            "f()",
+            "global LATE; LATE = 2.0",
+        ),
+        "attribute of a class": (
+            "",
+            "2.0 if hasattr(bag, 'late') else 1.0",
+            "Bag.late = True",
+        ),
+        "attribute of a member": (
+            "class E(enum.Enum):\n    a = 1",
+            "getattr(E.a, 'late', 1.0)",
+            "E.a.late = 2.0",
+        ),
     },
     "replaced functions": {
         "math": ("", "math.sqrt(1.0)", "math.sqrt = lambda v: 2.0"),
-        "numpy": ("", "float(np.hypot(1.0, 0.0))", "np.hypot = lambda v, w: 2.0"),
-        "numpy function": ("", "float(np.median([1.0]))", "np.median = lambda v: 2.0"),
         "builtin": ("", "abs(1.0)", "builtins.abs = lambda v: 2.0"),
         "hidden builtin": ("", "abs(1.0)", "globals()['abs'] = lambda v: 2.0"),
-        "itertools": (
-            "",
-            "sum(itertools.accumulate([1.0]))",
-            "itertools.accumulate = lambda v: [2.0]",
-        ),
-        "operator": ("", "operator.truediv(1.0, 1.0)", "operator.truediv = lambda a, b: 2.0"),
-        "in a dict": ("d = {'f': math.sqrt}", "d['f'](1.0)", "d['f'] = lambda v: 2.0"),
-        "from import": ("from math import sqrt", "sqrt(1.0)", "globals()['sqrt'] = lambda v: 2.0"),
         "own function": ("", "plain()", "globals()['plain'] = two"),
         "code": ("", "plain()", "plain.__code__ = two.__code__"),
         "method": (
@@ -350,11 +231,6 @@ KINDS = {
             "class C:\n    def __mul__(self, o): return 1.0\nc = C()",
             "c * 3",
             "C.__mul__ = lambda self, o: 2.0",
-        ),
-        "length": (
-            "class C:\n    def __len__(self): return 1\nc = C()",
-            "float(len(c))",
-            "C.__len__ = lambda self: 2",
         ),
         "property": (
             "class C:\n    s = property(lambda self: 1.0)\nc = C()",
@@ -380,20 +256,7 @@ KINDS = {
     },
     "identity": {
         "list": ("d = [1]; c = d", "1.0 if c is d else 2.0", "global c; c = [1]"),
-        "is not": ("d = [1]; c = d", "1.0 + (c is not d)", "global c; c = [1]"),
-        "dict": ("d = {}; c = d", "1.0 if c is d else 2.0", "global c; c = {}"),
-        "tuple": ("d = (S, 2.0); c = d", "1.0 if c is d else 2.0", "global c; c = (S, 2.0)"),
-        "number": ("d = float('7'); c = d", "1.0 if c is d else 2.0", "global c; c = float('7')"),
-        "text": (
-            "d = ''.join('ab'); c = d",
-            "1.0 if c is d else 2.0",
-            "global c; c = ''.join('ab')",
-        ),
-        "object": ("c = bag", "1.0 if c is bag else 2.0", "global c; c = copy.copy(bag)"),
         "array": ("d = np.ones(2); c = d", "1.0 if c is d else 2.0", "global c; c = np.ones(2)"),
-        "function": ("c = plain", "1.0 if c is plain else 2.0", "global c; c = two"),
-        "in a list": ("d = []; l = [d]", "1.0 if l[0] is d else 2.0", "l[0] = []"),
-        "of an attribute": ("d = []; bag.d = d", "1.0 if bag.d is d else 2.0", "bag.d = []"),
         "closure": (
             "def make(c):\n    def get(): return 1.0 if c[0] is c[1] else 2.0\n    return get\n"
             "l = [[], []]; l[1] = l[0]; f = make(l)",
@@ -406,14 +269,12 @@ KINDS = {
             "global b; b = copy.copy(a)",
         ),
         "membership": ("a = Bag(); l = [a]", "1.0 if a in l else 2.0", "l[0] = copy.copy(a)"),
-        "key": ("a = Bag(); d = {a: 1.0}", "d.get(a, 2.0)", "global a; a = copy.copy(a)"),
         "not a number": (
             "n = float('nan'); l = [n]",
             "1.0 if n in l else 2.0",
             "l[0] = float('nan')",
         ),
         "id": ("d = []; i = id(d)", "1.0 if id(d) == i else 2.0", "global d, e; e = d; d = []"),
-        "operator.is_": ("d = []; c = d", "1.0 if operator.is_(c, d) else 2.0", "global c; c = []"),
         "registered class": (
             "class F(abc.ABC): pass",
             "2.0 if isinstance(bag, F) else 1.0",
@@ -436,32 +297,15 @@ KINDS = {
             "h.__annotations__['a']",
             "h.__annotations__['a'] = 2.0",
         ),
-        "annotation of a class": (
-            "class C:\n    a: 1.0",
-            "C.__annotations__['a']",
-            "C.__annotations__['a'] = 2.0",
-        ),
-        "docstring": ("def h(): '1'", "float(h.__doc__)", "h.__doc__ = '2'"),
         "name": ("plain.__name__ = '1'", "float(plain.__name__)", "plain.__name__ = '2'"),
         "qualified name": (
             "plain.__qualname__ = '1'",
             "float(plain.__qualname__)",
             "plain.__qualname__ = '2'",
         ),
-        "name of a class": ("class C: pass", "float(len(C.__name__))", "C.__name__ = 'CC'"),
-        "module of a class": (
-            "Bag.__module__ = '1'",
-            "float(Bag.__module__)",
-            "Bag.__module__ = '2'",
-        ),
         "field": (
             "@dataclasses.dataclass\nclass C:\n    a: float = 1.0",
             "dataclasses.fields(C)[0].default",
-            "C.__dataclass_fields__['a'].default = 2.0",
-        ),
-        "field by a dict": (
-            "@dataclasses.dataclass\nclass C:\n    a: float = 1.0",
-            "C.__dataclass_fields__['a'].default",
             "C.__dataclass_fields__['a'].default = 2.0",
         ),
         "default of a dataclass": (
@@ -475,21 +319,10 @@ KINDS = {
             "f()",
             "C.__match_args__ = ('b',)",
         ),
-        "slots": (
-            "class C:\n    __slots__ = ['a']",
-            "float(len(C.__slots__))",
-            "C.__slots__.append('b')",
-        ),
-        "logger": ("log = logging.getLogger('kinds'); log.s = 1.0", "log.s", "log.s = 2.0"),
         "level of a logger": (
             "log = logging.getLogger('kinds'); log.setLevel(50)",
             "2.0 if log.isEnabledFor(10) else 1.0",
             "log.setLevel(10)",
-        ),
-        "filters of a logger": (
-            "log = logging.getLogger('kinds'); log.filters.clear()",
-            "1.0 + len(log.filters)",
-            "log.addFilter(logging.Filter())",
         ),
         "writeable": (
             "a = np.ones(2)",
@@ -513,11 +346,6 @@ KINDS = {
             "f()",
             "np.seterr(over='ignore')",
         ),
-        "length of a queue": (
-            "q = collections.deque([1, 2], maxlen=2)",
-            "q.maxlen - 1.0",
-            "global q; q = collections.deque([1, 2], maxlen=3)",
-        ),
         "factory of a dict": (
             "d = collections.defaultdict(lambda: 1.0)",
             "d.copy()['x']",
@@ -536,8 +364,6 @@ KINDS = {
             "c.s",
             "c.s = 2.0",
         ),
-        "list with attributes": ("class L(list): pass\nl = L(); l.s = 1.0", "l.s", "l.s = 2.0"),
-        "list": ("class L(list): pass\nl = L([1.0])", "l[0]", "l[0] = 2.0"),
         "dict": ("class D(dict): pass\nd = D(s=1.0)", "d['s']", "d['s'] = 2.0"),
         "missing": (
             "class D(dict):\n    def __missing__(self, k): return S\nd = D()",
@@ -545,45 +371,25 @@ KINDS = {
             GLOBAL,
         ),
         "float with attributes": ("class F(float): pass\nf = F(3); f.s = 1.0", "f.s", "f.s = 2.0"),
-        "ordered dict": (
-            "d = collections.OrderedDict(s=1.0, t=2.0)",
-            "list(d.values())[0]",
-            "d.move_to_end('s')",
-        ),
         "order of a dict": (
             "d = {'s': 1.0, 't': 2.0}",
             "list(d.values())[0]",
             "d['s'] = d.pop('s')",
         ),
         "counter": ("c = collections.Counter('a')", "float(c['a'])", "c['a'] += 1"),
-        "chain of maps": ("c = collections.ChainMap({'s': 1.0})", "c['s']", "c.maps[0]['s'] = 2.0"),
         "view of a dict": (
             "d = {'s': 1.0}; v = types.MappingProxyType(d)",
             "v['s']",
             "d['s'] = 2.0",
         ),
-        "values of a dict": ("d = {'s': 1.0}; v = d.values()", "list(v)[0]", "d['s'] = 2.0"),
-        "bytearray": ("b = bytearray(b'\\1')", "float(b[0])", "b[0] = 2"),
         "memory": ("b = bytearray(b'\\1'); m = memoryview(b)", "float(m[0])", "b[0] = 2"),
-        "array": ("import array; a = array.array('f', [1.0])", "a[0]", "a[0] = 2.0"),
         "array of objects": ("a = np.array([bag], object)", "a[0].s", "bag.s = 2.0"),
-        "masked array": ("a = np.ma.array([1.0, 5.0])", "float(a[0])", "a[0] = 2.0"),
         "record": (
             "a = np.zeros(1, [('s', float)]); a['s'] = 1.0",
             "float(a[0]['s'])",
             "a['s'] = 2.0",
         ),
         "namespace": ("n = types.SimpleNamespace(s=1.0)", "n.s", "n.s = 2.0"),
-        "named tuple": (
-            "N = collections.namedtuple('N', 'l'); n = N([1.0])",
-            "n.l[0]",
-            "n.l[0] = 2.0",
-        ),
-        "method of a named tuple": (
-            "class N(typing.NamedTuple):\n    x: int = 1\n    def h(self): return S\nn = N()",
-            "n.h()",
-            GLOBAL,
-        ),
         "member of an enum": (
             "class E(enum.Enum):\n    a = [1.0]",
             "E.a.value[0]",
@@ -599,31 +405,15 @@ KINDS = {
             "c.s",
             GLOBAL,
         ),
-        "getattr of a class": (
-            "class C:\n    def __getattr__(self, n): return S\nc = C()",
-            "c.anything",
-            GLOBAL,
-        ),
         "getattribute of a class": (
             "class C:\n    def __getattribute__(self, n): return S\nc = C()",
             "c.anything",
             GLOBAL,
         ),
-        "local of a thread": (
-            "import threading; t = threading.local(); t.s = 1.0",
-            "t.s",
-            "t.s = 2.0",
-        ),
         "context variable": (
             "import contextvars; v = contextvars.ContextVar('v', default=1.0)",
             "v.get()",
             "v.set(2.0)",
-        ),
-        "decimal context": (
-            "import decimal; decimal.getcontext().prec = 28",
-            "1.0 if str(decimal.Decimal(1) / 3)[-2] == '3' and len(str(decimal.Decimal(1) / 3)) > 9"
-            " else 2.0",
-            "decimal.getcontext().prec = 3",
         ),
         "chain of objects": (
             "first = node = Bag()\nfor _ in range(150): node.next = Bag(); node = node.next\n"
