@@ -19,11 +19,12 @@ from xml.etree import ElementTree
 import matplotlib
 from cycler import cycler
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.backends.backend_svg import FigureCanvasSVG, RendererSVG
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as MatplotlibFigure
 from matplotlib.text import Text
 from matplotlib.ticker import Formatter, LogFormatterMathtext
+from matplotlib.transforms import Bbox
 
 # Okabe and Ito's palette: eight colours that the common forms of colour blindness keep apart
 # (https://jfly.uni-koeln.de/color/). Black is left out: it is the ink.
@@ -185,30 +186,17 @@ def show(fig: MatplotlibFigure, alt: str, caption: str | None = None) -> Figure:
             f"alt is {alt!r}: every figure needs a text that says what it shows. "
             "Pass one, for example show(fig, alt='Bars: time of each add, by size')."
         )
-    FigureCanvasSVG(fig)
+    _Canvas(fig)
     for axis in [axis for axes in fig.axes for axis in (axes.xaxis, axes.yaxis)]:
         if isinstance(major := axis.get_major_formatter(), LogFormatterMathtext):
             axis.set_major_formatter(_Plain(major))
         if isinstance(minor := axis.get_minor_formatter(), LogFormatterMathtext):
             axis.set_minor_formatter(_Plain(minor))
-    # What stands beyond the axes makes the picture wider than the figure, and its text smaller.
-    # Larger text can make it wider again.
-    width, laid_out = fig.get_figwidth(), False
-    for _ in range(3):
-        least = SMALLEST * max(1.0, width / WIDTH)
-        texts: list[Any] = fig.findobj(Text)
-        small = [text for text in texts if text.get_fontsize() < least]
-        if laid_out and not small:
-            break
-        for text in small:
-            text.set_fontsize(least)
-        fig.draw_without_rendering()  # which lays it out
-        laid_out = True
-        width = max(fig.get_figwidth(), fig.get_tightbbox().width)
+    box = _lay_out(fig)
     titled: list[Any] = fig.findobj(lambda artist: hasattr(artist, "hover_titles"))
     for number, artist in enumerate(titled):
         artist.set_gid(f"hover-{number}")
-    svg = _titled(_render(fig), {artist.get_gid(): artist.hover_titles for artist in titled})
+    svg = _titled(_render(fig, box), {artist.get_gid(): artist.hover_titles for artist in titled})
     # Ids are unique on a page as long as two figures differ, and the same in every run.
     prefix = "f" + hashlib.sha256(f"{alt}\n{svg}".encode()).hexdigest()[:10]
     return Figure(_inline(svg, alt, prefix), alt, caption, round(fig.get_figwidth() * 96))
@@ -260,17 +248,58 @@ def text_color(fill: str) -> str:
     return LIGHT if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.056 else DARK
 
 
-def _render(fig: MatplotlibFigure) -> str:
+class _Canvas(FigureCanvasSVG):
+    """Measures all texts of a figure with one renderer, which remembers their sizes: matplotlib
+    makes a renderer each time that it lays a figure out."""
+
+    def __init__(self, figure: MatplotlibFigure) -> None:
+        super().__init__(figure)
+        self._image_dpi = figure.get_dpi()
+        figure.set_dpi(self.fixed_dpi)
+        width, height = figure.get_size_inches() * self.fixed_dpi
+        self._renderer = RendererSVG(width, height, io.StringIO())
+
+    def get_renderer(self) -> RendererSVG:
+        return self._renderer
+
+    def print_svg(
+        self, filename: Any, *, bbox_inches_restore: Any = None, metadata: Any = None, **_: Any
+    ) -> None:
+        self.figure.set_dpi(self._image_dpi)  # of images alone: all else is in points
+        super().print_svg(filename, bbox_inches_restore=bbox_inches_restore, metadata=metadata)
+
+
+def _lay_out(fig: MatplotlibFigure) -> Bbox:
+    """Enlarge small texts, and place the axes; return the part of the plane that is drawn on."""
+    engine = fig.get_layout_engine()
+    # What stands beyond the axes makes the picture wider than the figure, and its text smaller.
+    # Larger text can make it wider again.
+    width, box = fig.get_figwidth(), None
+    for _ in range(3):
+        least = SMALLEST * max(1.0, width / WIDTH)
+        texts: list[Any] = fig.findobj(Text)
+        small = [text for text in texts if text.get_fontsize() < least]
+        if box is not None and not small:
+            break
+        for text in small:
+            text.set_fontsize(least)
+        if engine is not None:
+            engine.execute(fig)
+        box = fig.get_tightbbox()
+        width = max(fig.get_figwidth(), box.width)
+    assert box is not None
+    return box.padded(matplotlib.rcParams["savefig.pad_inches"])
+
+
+def _render(fig: MatplotlibFigure, box: Bbox) -> str:
     fig.patch.set_alpha(0)
     for axes in fig.axes:
         _clear_background(axes)
-    FigureCanvasSVG(fig)
     buffer = io.StringIO()
-    box = fig.get_tightbbox().padded(matplotlib.rcParams["savefig.pad_inches"])
     layout = fig.get_layout_engine()
-    fig.set_layout_engine("none")  # it is laid out
     with style():
-        fig.savefig(buffer, format="svg", bbox_inches=box, metadata={"Date": None})
+        fig.set_layout_engine(None)  # it is laid out; with one, it would be drawn twice
+        fig.savefig(buffer, format="svg", dpi=fig.dpi, bbox_inches=box, metadata={"Date": None})
     fig.set_layout_engine(layout)
     return buffer.getvalue()
 
