@@ -7,6 +7,7 @@ there are and of what type. Equal settings are one object, so that they are comp
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -83,6 +84,8 @@ class Settings:
 
     def but(self, **changes: Any) -> Self:
         """These settings with some changed."""
+        if all(type(x) is bool for x in changes.values()):
+            return _with_flags(self, tuple(changes.items()))
         return self.of(self.given | changes)
 
     @property
@@ -101,6 +104,12 @@ class Settings:
 
 _interned: WeakValueDictionary[tuple, Any] = WeakValueDictionary()
 _lock = threading.Lock()
+
+
+@functools.lru_cache(maxsize=256)
+def _with_flags(settings: Settings, flags: tuple[tuple[str, bool], ...]) -> Settings:
+    """`settings.but(**flags)`: of each product and copy of a kernel, the same few."""
+    return settings.of(settings.given | dict(flags))
 
 
 @in_child
