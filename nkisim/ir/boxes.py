@@ -17,6 +17,7 @@ from nkisim.ir.access import Form
 
 _MOST = 1 << 22  # cells, of all views together: whole arrays are quicker beyond
 _MARKED = 1 << 24  # elements of a tensor that are marked one by one rather than views be cut
+_BOXES = 4096  # that a view is cut into
 _MANY = 64  # views among which tiles of a grid are looked for
 
 # A view of the tensor: its form, and the offsets where it starts.
@@ -108,14 +109,14 @@ def is_box(form: Form) -> bool:
     return True
 
 
-def in_boxes(view: Part, most: int = 4096) -> list[Part] | None:
-    """A view as boxes, cut along its first axes as often as it takes; None for more than `most`."""
+def in_boxes(view: Part) -> list[Part] | None:
+    """A view as boxes, cut along its first axes as often as it takes; None for very many."""
     form, offsets = view
     if is_box(form):
         return [view]
     starts = np.array([offsets])
     while not is_box(form):  # the parts have one form
-        if not form.shape or len(starts) * form.shape[0] > most:
+        if not form.shape or len(starts) * form.shape[0] > _BOXES:
             return None
         steps = np.arange(form.shape[0])[:, None] * [row[0] for row in form.coefs]
         starts = (starts[:, None] + steps).reshape(-1, len(offsets))

@@ -106,9 +106,9 @@ def _to_one_size(x: NkiTensor, y: NkiTensor) -> str:
     return "slice the tensors to one size"
 
 
-def free_walks(call: str, tensors: tuple[NkiTensor, ...], skip: int = 1) -> list[tuple[Ints, Ints]]:
-    """The axes from `skip` on of tensors, of as many elements, walked by the same extents."""
-    walks = tuple([merged(t._layout.shape[skip:], t._layout.strides[skip:]) for t in tensors])
+def free_walks(call: str, tensors: tuple[NkiTensor, ...]) -> list[tuple[Ints, Ints]]:
+    """The free axes of tensors, of as many elements, walked by the same extents."""
+    walks = tuple([merged(t._layout.shape[1:], t._layout.strides[1:]) for t in tensors])
     return common(call, tensors, walks)
 
 
