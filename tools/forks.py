@@ -37,7 +37,11 @@ IMPORTED = (
     "zmq",
     "nbformat",
     "jupyter_client",
+    "matplotlib.backends.backend_svg",
+    "pytest",
 )
+# What ipykernel sets. Matplotlib reads it when it is imported, which in a fork is earlier.
+BACKEND = "module://matplotlib_inline.backend_inline"
 
 
 @contextmanager
@@ -116,9 +120,11 @@ def serve(listener: socket.socket) -> dict:
 
 def main() -> None:
     before = {**os.environ}
+    os.environ["MPLBACKEND"] = BACKEND
     for name in IMPORTED:
         if find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)
+    del os.environ["MPLBACKEND"]
     set_by_imports = {name: os.environ[name] for name in os.environ.keys() - before.keys()}
     gc.freeze()  # a fork need not look through what all of them hold, nor copy it for that
     with socket.socket(socket.AF_UNIX) as listener:
