@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import re
 import warnings
@@ -12,14 +11,9 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-with contextlib.suppress(ImportError):
-    import torch_xla
-
-    # Before any backward pass: autograd knows only the devices that exist when it first runs.
-    torch_xla.device()
-
 import neuronxcc.nki as nki  # noqa: E402
 import neuronxcc.nki.language as nl  # noqa: E402
+import torch_devices  # noqa: E402, F401
 
 from nkisim.errors import KernelError  # noqa: E402
 from nkisim.frontends.neuronxcc.shims.torch_neuronx import nki_jit  # noqa: E402

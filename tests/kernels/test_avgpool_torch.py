@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 
 torch = pytest.importorskip("torch")
-with contextlib.suppress(ImportError):
-    import torch_xla
-
-    # Before any backward pass: autograd knows only the devices that exist when it first runs.
-    torch_xla.device()
-
+import torch_devices  # noqa: E402, F401
 from hypothesis import assume, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 

@@ -6,19 +6,13 @@ torchvision's loss (torchvision is not a dependency) and the article's ``torch_g
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
-with contextlib.suppress(ImportError):
-    import torch_xla
-
-    # Before any backward pass: autograd knows only the devices that exist when it first runs.
-    torch_xla.device()
+import torch_devices  # noqa: E402, F401
 
 from kernels.giou import nki_giou_backward, reference  # noqa: E402
 from kernels.giou.torch_op import generalized_box_iou_loss, giou  # noqa: E402

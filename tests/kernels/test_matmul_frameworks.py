@@ -7,7 +7,6 @@ side rounds a float32 value that may lie near the middle between two of them.
 
 from __future__ import annotations
 
-import contextlib
 import re
 
 import numpy as np
@@ -17,13 +16,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 jax = pytest.importorskip("jax")
-with contextlib.suppress(ImportError):
-    import torch_xla
-
-    # Before any backward pass: autograd knows only the devices that exist when it first runs.
-    torch_xla.device()
-
 import jax.numpy as jnp  # noqa: E402
+import torch_devices  # noqa: E402, F401
 from jax.sharding import NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 

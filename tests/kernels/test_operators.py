@@ -6,7 +6,6 @@ held against NumPy over many shapes in test_add.py, test_avgpool.py and so on.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import importlib
@@ -24,15 +23,9 @@ from nkisim.runtime import watch
 
 torch = pytest.importorskip("torch")
 jax = pytest.importorskip("jax")
-# Before any backward pass: autograd knows only the devices that exist when it first runs.
-import torch_neuronx  # noqa: E402, F401
-
-with contextlib.suppress(ImportError):
-    import torch_xla
-
-    torch_xla.device()
-
 import jax.numpy as jnp  # noqa: E402
+import torch_devices  # noqa: E402, F401
+import torch_neuronx  # noqa: E402, F401
 from jax.test_util import check_grads  # noqa: E402
 
 from nkibook.hlo import jax_hlo, torch_hlo  # noqa: E402

@@ -7,18 +7,11 @@ a float32 value that may lie near the middle between two of them.
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 
 torch = pytest.importorskip("torch")
-with contextlib.suppress(ImportError):
-    import torch_xla
-
-    # Before any backward pass: autograd knows only the devices that exist when it first runs.
-    torch_xla.device()
-
 import torch.nn.functional as F  # noqa: E402
+import torch_devices  # noqa: E402, F401
 
 from kernels.rmsnorm.torch_op import RMSNorm, rms_norm  # noqa: E402
 

@@ -6,7 +6,6 @@ and gradients of 16 bits within a few, since they are made of the rounded result
 
 from __future__ import annotations
 
-import contextlib
 import re
 
 import numpy as np
@@ -16,13 +15,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 jax = pytest.importorskip("jax")
-with contextlib.suppress(ImportError):
-    import torch_xla
-
-    # Before any backward pass: autograd knows only the devices that exist when it first runs.
-    torch_xla.device()
-
 import jax.numpy as jnp  # noqa: E402
+import torch_devices  # noqa: E402, F401
 from jax.sharding import NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
