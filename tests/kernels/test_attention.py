@@ -204,12 +204,6 @@ def test_reference_gradients_equal_finite_differences():
         assert_is_gradient(found, loss, given)
 
 
-def test_no_warning_from_any_check(recwarn):
-    for causal in (False, True):
-        check(*operands(300, 700, 64), causal)
-    assert not recwarn.list
-
-
 @pytest.mark.parametrize("n", [128, 129, 512, 513, 700])
 def test_scores_are_masked_only_where_a_query_does_not_see_a_key(n):
     """And not where a block ends with the one key that its one query sees: a select is time."""

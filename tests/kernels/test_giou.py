@@ -22,7 +22,6 @@ from kernels.giou import (
     nki_giou_strict_into,
     reference,
 )
-from nkisim.runtime.kernel import Specialization
 
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
 
@@ -306,33 +305,6 @@ def test_equal_boxes_stay():
     boxes, _ = pairs((20,))
     for gradient in nki_giou_backward(np.ones(20, np.float32), boxes, boxes):
         np.testing.assert_allclose(gradient, 0, atol=TOLERANCE)
-
-
-def test_new_data_uses_the_same_trace(monkeypatch):
-    traces = []
-    original = Specialization.__init__
-
-    def counted(self, *args):
-        traces.append(self)
-        original(self, *args)
-
-    monkeypatch.setattr(Specialization, "__init__", counted)
-    eps = 1.25e-7  # no other test's, so the first call traces
-    for seed in range(3):
-        a, b = pairs((5, 7), seed)
-        np.testing.assert_allclose(
-            nki_giou(a, b, eps), reference.giou(a, b, eps), rtol=0, atol=TOLERANCE
-        )
-    assert len(traces) == 1
-
-
-def test_views_are_read_as_they_are():
-    a, b = pairs((40, 30))
-    expected = nki_giou(a, b)
-    np.testing.assert_array_equal(nki_giou(a[::3, ::-1], b[::3, ::-1]), expected[::3, ::-1])
-    np.testing.assert_array_equal(
-        nki_giou(np.asfortranarray(a), b.swapaxes(0, 1).copy().swapaxes(0, 1)), expected
-    )
 
 
 def test_no_boxes(dialect):
