@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traces import spec
 
 import nkisim
 from nkisim.machine import GEN2, GEN3
@@ -20,10 +21,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:a loop over Python's range:nkisi
 FACTOR = 1.15  # a gain is within this of what the change gives, either way
 P = 128
 BF16 = np.dtype(nl.bfloat16)
-
-
-def spec(*shape, dtype=np.float32):
-    return nkisim.TensorSpec(shape, np.dtype(dtype))
 
 
 def tiles_of(body, dtype=None):

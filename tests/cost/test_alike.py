@@ -11,6 +11,7 @@ import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 import numpy as np
 import pytest
+from traces import spec
 
 import nkisim
 from kernels.giou import nki_giou_kernel_strict
@@ -23,10 +24,6 @@ from nkisim.schedule.engines import ENGINES
 from nkisim.schedule.scheduler import schedule
 
 pytestmark = pytest.mark.filterwarnings("ignore:a loop over Python's range:nkisim.NkiWarning")
-
-
-def spec(*shape, dtype=np.float32):
-    return nkisim.TensorSpec(shape, np.dtype(dtype))
 
 
 @nki.jit

@@ -10,6 +10,7 @@ import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 import numpy as np
 import pytest
+from traces import spec
 
 import nkisim
 from kernels.giou import nki_giou_kernel, nki_giou_kernel_strict
@@ -21,10 +22,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:a loop over Python's range:nkisi
 
 MOVING = "Sync", "DMA queues"  # what has less to do when less is loaded
 FACTOR = 1.3  # a gain is within this of what the change gives, either way
-
-
-def spec(*shape, dtype=np.float32):
-    return nkisim.TensorSpec(shape, np.dtype(dtype))
 
 
 def scaled(tile, engine):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traces import spec
 
 import nkisim
 from nkibook.validation import dma as validation_dma
@@ -21,10 +22,6 @@ from nkisim.machine.timing import V2
 from nkisim.numerics.ops.cycles import OnEngine, TileOperand
 
 F32 = np.dtype(np.float32)
-
-
-def spec(*shape, dtype=np.float32):
-    return nkisim.TensorSpec(shape, np.dtype(dtype))
 
 
 def tasks(kernel, *args):

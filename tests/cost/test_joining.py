@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from traces import spec
 
 import nkisim
 from nkisim.machine import GEN2, GEN3
@@ -22,10 +23,6 @@ RANGES = {
     "static": nl.static_range,
     "range": range,
 }
-
-
-def spec(*shape):
-    return nkisim.TensorSpec(shape, np.dtype(np.float32))
 
 
 def scale(out, x, y, column, part):

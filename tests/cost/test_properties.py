@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traces import spec
 
 import nkisim
 from nkibook import bench
@@ -21,10 +22,6 @@ from nkisim.runtime import profiling as model
 pytestmark = pytest.mark.filterwarnings("ignore:a loop over Python's range:nkisim.NkiWarning")
 
 F4 = np.dtype(np.float32)
-
-
-def spec(*shape, dtype=F4):
-    return nkisim.TensorSpec(shape, np.dtype(dtype))
 
 
 @nki.jit

@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traces import spec
 
 import nkisim
 from nkisim.machine import GEN2, GEN3
 
 P = 128
-
-
-def spec(*shape, dtype=np.float32):
-    return nkisim.TensorSpec(shape, np.dtype(dtype))
 
 
 @nki.jit

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traces import spec
 
 import nkisim
 from nkibook.validation import convolution, layernorm, mamba, matmul, vector_add
@@ -30,10 +31,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:a loop over Python's range:nkisi
 
 F32 = np.dtype(np.float32)
 ROUNDING = 1e-6  # nanoseconds
-
-
-def spec(*shape, dtype=np.float32):
-    return nkisim.TensorSpec(shape, np.dtype(dtype))
 
 
 def _mamba(channels, length):

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from traces import spec
 
 import nkisim
 from nkibook.records import dma_bound
@@ -27,10 +28,6 @@ from nkisim.errors import ParameterError
 from nkisim.machine import GEN4
 from nkisim.report import figure
 from nkisim.report.times import MODELLED, Interval
-
-
-def spec(*shape, dtype=np.float32):
-    return nkisim.TensorSpec(shape, np.dtype(dtype))
 
 
 @pytest.fixture(scope="module")

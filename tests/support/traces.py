@@ -12,7 +12,7 @@ F32 = np.dtype(np.float32)
 
 
 def spec(*shape: int, dtype: object = F32) -> nkisim.TensorSpec:
-    return nkisim.TensorSpec(shape, dtype)
+    return nkisim.TensorSpec(shape, np.dtype(dtype))
 
 
 def like(x: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
