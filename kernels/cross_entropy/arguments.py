@@ -72,6 +72,16 @@ def check_filled(logits: Any, targets: Any) -> None:
         require_classes(targets, logits.shape[-1])
 
 
+def require_ignore_index(ignore_index: Any) -> int:
+    """The target of rows that do not count, as an int; TypeError for what is no integer."""
+    if not isinstance(ignore_index, (int, np.integer)):
+        raise TypeError(
+            f"ignore_index is {ignore_index!r}, a {type(ignore_index).__name__}. It is compared "
+            "with targets: pass an integer, such as -100."
+        )
+    return int(ignore_index)
+
+
 def require_classes(targets: np.ndarray, classes: int, ignore_index: int | None = None) -> None:
     """Refuse a target that is no class.
 

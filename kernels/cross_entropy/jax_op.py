@@ -7,12 +7,14 @@ A raw NKI kernel is a custom call, opaque to JAX. Three layers, inside out, teac
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from kernels.cross_entropy import nki_cross_entropy, nki_cross_entropy_backward
-from kernels.cross_entropy.arguments import check, require_classes
+from kernels.cross_entropy.arguments import check, require_classes, require_ignore_index
 from kernels.jax_rules import batchable, no_second_derivative, vary_alike
 
 _INSTEAD = "jax.nn.logsumexp and jnp.take_along_axis"
@@ -69,8 +71,9 @@ def cross_entropy(logits: jax.Array, targets: jax.Array, ignore_index: int = -10
         16 bits would lose most of it.
 
     Raises:
-        TypeError: not an array, or another dtype.
-        ValueError: shapes that do not fit, or too many classes.
+        TypeError: not an array, another dtype, or an ``ignore_index`` that is no integer.
+        ValueError: shapes that do not fit, too many classes, or an ``ignore_index`` of more than
+            31 bits.
         IndexError: a target is no class, where its value is known and on the CPU.
         NotImplementedError: differentiated twice.
 
@@ -88,12 +91,28 @@ def cross_entropy(logits: jax.Array, targets: jax.Array, ignore_index: int = -10
         backward:  grad_logits = grad_loss * (exp(logits - lse) - (class == target))
     """
     check(logits, targets)
-    logits, targets = jnp.asarray(logits), jnp.asarray(targets)
-    known = not isinstance(targets, jax.core.Tracer)
-    if known and all(device.platform == "cpu" for device in targets.devices()):
+    if not isinstance(ignore_index, jax.core.Tracer):
+        ignore_index = require_ignore_index(ignore_index)
+        if abs(ignore_index) >= 2**31:
+            raise ValueError(
+                f"ignore_index is {ignore_index}, and targets are compared with it in int32. Mark "
+                "rows that do not count with a number of at most 31 bits, such as -100."
+            )
+    if _on_cpu(targets):
         require_classes(np.asarray(targets), logits.shape[-1], ignore_index)
+    logits, targets = jnp.asarray(logits), jnp.asarray(targets)
     numbers = targets.astype(jnp.int32)
-    counts = numbers != ignore_index
-    is_class = counts & (numbers >= 0) & (numbers < logits.shape[-1])
+    fits = (numbers == targets) & ((numbers < 0) == (targets < 0))
+    counts = ~fits | (numbers != ignore_index)
+    is_class = fits & counts & (numbers >= 0) & (numbers < logits.shape[-1])
     losses = _losses(*vary_alike(logits, jnp.where(is_class, numbers, 0)))
     return jnp.where(is_class, losses, jnp.where(counts, jnp.nan, 0.0))
+
+
+def _on_cpu(targets: Any) -> bool:
+    """Whether values can be read, here and for free."""
+    if isinstance(targets, jax.core.Tracer):
+        return False
+    return not isinstance(targets, jax.Array) or all(
+        device.platform == "cpu" for device in targets.devices()
+    )

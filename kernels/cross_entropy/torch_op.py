@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kernels.cross_entropy import nki_cross_entropy, nki_cross_entropy_backward
-from kernels.cross_entropy.arguments import check, require_classes
+from kernels.cross_entropy.arguments import check, require_classes, require_ignore_index
 from kernels.torch_rules import autocast, no_second_derivative, operator, require_tensors
 
 
@@ -83,7 +83,7 @@ def cross_entropy(
         reduction. A mean over rows in 16 bits would lose most of it.
 
     Raises:
-        TypeError: not a tensor, or another dtype.
+        TypeError: not a tensor, another dtype, or an ``ignore_index`` that is no integer.
         ValueError: shapes that do not fit, too many classes, or another reduction.
         IndexError: a target of a CPU tensor is no class.
 
@@ -91,11 +91,11 @@ def cross_entropy(
         Not as in PyTorch: classes are on the last axis, not on the second; the result is float32;
         rows are not reduced by default; there are no ``weight`` of classes, no ``label_smoothing``,
         no probabilities as targets, and not the old ``size_average`` and ``reduce``. Where a device
-        holds the targets, or a graph is recorded, nothing looks at their values first, and the loss
-        of one that is no class is NaN. Reads each logit once forward and once backward;
-        probabilities are never in HBM. Differentiable once; works under ``torch.func`` (``grad``,
-        ``vmap``), ``torch.compile`` and ``torch.export``. Under ``torch.autocast`` logits are taken
-        to float32, as PyTorch's are.
+        holds the targets, a graph is recorded, or ``torch.func`` is at work, nothing looks at their
+        values first, and the loss of one that is no class is NaN. Reads each logit once forward and
+        once backward; probabilities are never in HBM. Differentiable once; works under
+        ``torch.func`` (``grad``, ``vmap``), ``torch.compile`` and ``torch.export``. Under
+        ``torch.autocast`` logits are taken to float32, as PyTorch's are.
 
     Pseudocode:
         forward:   lse = log(sum(exp(logits))); loss = lse - logits[target]
@@ -106,17 +106,18 @@ def cross_entropy(
         raise ValueError(f"reduction is {reduction!r}. It is one of 'none', 'mean' and 'sum'.")
     (logits,) = autocast(torch.float32, logits)
     check(logits, targets)
-    numbers = targets.to(torch.int32)
+    ignore_index = require_ignore_index(ignore_index)
+    numbers = targets.to(torch.int64)  # the kernels take int32, into which one that is none may fit
     counts = numbers != ignore_index
     all_count = False  # as far as one can see
     if _shows_values(targets):
-        require_classes(targets.numpy(), logits.shape[-1], ignore_index)
+        require_classes(targets.numpy(), int(logits.shape[-1]), ignore_index)
         all_count = bool(counts.all())
     if all_count:
-        loss, _ = _cross_entropy(logits, numbers)
+        loss, _ = _cross_entropy(logits, numbers.to(torch.int32))
     else:
         is_class = counts & (numbers >= 0) & (numbers < logits.shape[-1])
-        loss, _ = _cross_entropy(logits, torch.where(is_class, numbers, 0))
+        loss, _ = _cross_entropy(logits, torch.where(is_class, numbers, 0).to(torch.int32))
         loss = torch.where(is_class, loss, torch.where(counts, torch.nan, 0.0))
     if reduction == "none":
         return loss
@@ -129,5 +130,5 @@ def _shows_values(targets: torch.Tensor) -> bool:
         not torch.compiler.is_compiling()
         and type(targets) is torch.Tensor
         and targets.device.type == "cpu"
-        and not torch._C._functorch.is_functorch_wrapped_tensor(targets)
+        and not torch._C._are_functorch_transforms_active()
     )

@@ -185,3 +185,59 @@ def test_a_target_that_is_no_class(wrong):
         assert np.isnan(found[5])
         assert np.isfinite(np.delete(found, 5)).all()
     torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("wrong", [2**32 + 3, 2**32 - 100, -(2**32)])
+def test_a_target_of_64_bits_is_not_cut_to_32(wrong):
+    """Its low half is a class, or the index of rows that do not count."""
+    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
+    from kernels.cross_entropy.jax_op import cross_entropy as in_jax
+    from kernels.cross_entropy.torch_op import cross_entropy as in_torch
+
+    logits, targets, _ = padded()
+    targets = targets.astype(np.int64)
+    targets[5] = wrong
+    tensors = torch.from_numpy(logits), torch.from_numpy(targets)
+    for function, arguments in ((in_torch, tensors), (in_jax, (logits, targets))):
+        with pytest.raises(IndexError, match=rf"targets\[5\] is {wrong}"):
+            function(*arguments)
+    compiled = torch.compile(in_torch, backend="aot_eager", fullgraph=True, dynamic=True)
+    torch._dynamo.reset()
+    for found in (compiled(*tensors).numpy(), torch.vmap(in_torch)(*tensors).numpy()):
+        assert np.isnan(found).nonzero()[0].tolist() == [5]
+    torch._dynamo.reset()
+    unsigned = np.array([2**32 - 100, 1, 2], np.uint32)
+    assert np.isnan(jax.jit(in_jax)(logits[:3], unsigned)).tolist() == [True, False, False]
+
+
+def test_the_index_of_rows_that_do_not_count():
+    """Any integer in PyTorch, none that no target of 32 bits could be in JAX, and no other type."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("jax")
+    from kernels.cross_entropy.jax_op import cross_entropy as in_jax
+    from kernels.cross_entropy.torch_op import cross_entropy as in_torch
+
+    targets = np.array([0, 2**40, 5, 1])  # of which the low half of the second is 0
+    found = in_torch(torch.from_numpy(X), torch.from_numpy(targets), ignore_index=2**40)
+    expected, _ = reference.cross_entropy(X, np.where(targets > 5, 0, targets))
+    np.testing.assert_allclose(found, np.where(targets > 5, 0, expected), rtol=1e-5)
+    with pytest.raises(ValueError, match="ignore_index is 1099511627776"):
+        in_jax(X, T, 2**40)
+    for index in (None, 0.5, "3"):
+        with pytest.raises(TypeError, match="ignore_index is"):
+            in_jax(X, T, index)
+        with pytest.raises(TypeError, match="ignore_index is"):
+            in_torch(torch.from_numpy(X), torch.from_numpy(T), index)
+
+
+def test_targets_from_outside_of_a_transform():
+    """As a loss of parameters has them: torch.func lets nobody read what it has not wrapped."""
+    torch = pytest.importorskip("torch")
+    from kernels.cross_entropy.torch_op import cross_entropy
+
+    logits, targets, _ = map(torch.from_numpy, padded())
+    found = []
+    for function in (cross_entropy, torch.nn.functional.cross_entropy):
+        loss = lambda x, f=function: f(x, targets.long(), reduction="mean")  # noqa: E731
+        found.append(torch.func.grad(loss)(logits))
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-6)
