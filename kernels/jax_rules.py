@@ -49,6 +49,26 @@ def batched(size: int, in_batched: list[bool], arrays: tuple[Any, ...]) -> tuple
     )
 
 
+def of_no_elements(function: Callable, in_batched: list[bool], arrays: tuple[Any, ...]) -> Any:
+    """What a batch of no elements gives, for which there is nothing to launch.
+
+    Args:
+        function: of one element.
+        in_batched: which arrays have the batch as their first axis.
+        arrays: JAX arrays or tracers.
+
+    Returns:
+        As the function, with a first axis of no elements.
+    """
+    one = [
+        jax.ShapeDtypeStruct(x.shape[1:] if is_batched else x.shape, x.dtype)
+        for x, is_batched in zip(arrays, in_batched, strict=True)
+    ]
+    return jax.tree.map(
+        lambda like: jnp.zeros((0, *like.shape), like.dtype), jax.eval_shape(function, *one)
+    )
+
+
 def batchable(function: Callable, rule: str) -> Callable:
     """Let each device work on its own part, and ``vmap`` add a leading axis: still one launch.
 
@@ -67,7 +87,10 @@ def batchable(function: Callable, rule: str) -> Callable:
 
     @mapped.def_vmap
     def batch(size: int, in_batched: list[bool], *arrays: jax.Array) -> Any:
-        result = mapped(*batched(size, in_batched, arrays))
+        if size:
+            result = mapped(*batched(size, in_batched, arrays))
+        else:
+            result = of_no_elements(mapped, in_batched, arrays)
         return result, jax.tree.map(lambda _: True, result)
 
     return compiled_once(mapped)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from kernels.attention import nki_attention, nki_attention_backward
-from kernels.attention.arguments import check
+from kernels.attention.arguments import check, require_flag
 from kernels.jax_rules import batchable, no_second_derivative, vary_alike
 
 # JAX differentiates these two only for a second derivative: `_attention` below has the first.
@@ -106,7 +106,8 @@ def attention(
         (..., H, Q, D), dtype of ``q``.
 
     Raises:
-        TypeError: not an array, several dtypes, another, or a traced ``scale`` or ``causal``.
+        TypeError: not an array, several dtypes, another, a traced ``scale`` or ``causal``, or a
+            mask in the place of ``causal``.
         ValueError: shapes that do not fit (nothing is broadcast), H no multiple of G, a head or a
             sequence that is too long, or a scale that is not positive.
         NotImplementedError: differentiated twice.
@@ -114,10 +115,11 @@ def attention(
     Notes:
         Scores are float32; weights are rounded to the dtype of ``q`` before they meet the values.
         They are never in HBM: memory grows with the length of a sequence, not with its square.
-        Shared keys and values are not repeated in memory, and their gradients are summed up over
-        the heads that share them in float32. Works under ``jit``, ``grad`` and ``vmap``. With any
-        axes before those of a head sharded over devices, nothing moves, as long as a device has all
-        the query heads of its key heads.
+        NaN, an infinity, or a score that overflows float32 may make NaN of other queries of its
+        head, too. Shared keys and values are not repeated in memory, and their gradients are summed
+        up over the heads that share them in float32. Works under ``jit``, ``grad`` and ``vmap``.
+        With any axes before those of a head sharded over devices, nothing moves, as long as a
+        device has all the query heads of its key heads.
 
     Pseudocode:
         weights = softmax(scale * q @ k.T)
@@ -134,9 +136,10 @@ def attention(
                 "Leave it out of what jax.jit traces: jax.jit(attention, static_argnums=(3, 4))."
             )
     _, scale = check(q, k, v, scale)
+    causal = require_flag("causal", causal)
     q, k, v = vary_alike(*map(jnp.asarray, (q, k, v)))
     if q.shape[:-2] == k.shape[:-2]:
-        return _attention(q, k, v, scale, bool(causal))
+        return _attention(q, k, v, scale, causal)
     group = q.shape[-3] // k.shape[-3]
     in_groups = q.reshape(*k.shape[:-2], group, *q.shape[-2:])
-    return _attention(in_groups, k, v, scale, bool(causal)).reshape(q.shape)
+    return _attention(in_groups, k, v, scale, causal).reshape(q.shape)

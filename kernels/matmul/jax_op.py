@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from kernels.jax_rules import batched, compiled_once, shardable, vary_alike
+from kernels.jax_rules import batched, compiled_once, of_no_elements, shardable, vary_alike
 from kernels.matmul import nki_matmul
 from kernels.matmul.arguments import result_shape
 
@@ -40,6 +40,8 @@ def _batchable(transpose_a: bool, transpose_b: bool) -> Any:
 
     @product.def_vmap
     def batch(size: int, in_batched: list[bool], a: jax.Array, b: jax.Array) -> Any:
+        if not size:
+            return of_no_elements(product, in_batched, (a, b)), True
         if not in_batched[1] and not transpose_a:  # a batch is a leading axis more
             return product(a, b), True
         both = batched(size, in_batched, (a, b))

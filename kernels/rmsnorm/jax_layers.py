@@ -16,7 +16,14 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from kernels.jax_rules import batched, compiled_once, no_second_derivative, shardable, vary_alike
+from kernels.jax_rules import (
+    batched,
+    compiled_once,
+    no_second_derivative,
+    of_no_elements,
+    shardable,
+    vary_alike,
+)
 
 # The layers normalise one axis: x is (..., cols), weight (cols,), invvar (...). A row lies on one
 # device as a whole, because it is normalised as a whole. No row needs another; the gradient of the
@@ -57,6 +64,8 @@ def differentiable(forward: Callable, backward: Callable, language: str) -> Call
 
         @values.def_vmap
         def batch(size: int, in_batched: list[bool], x: jax.Array, weight: jax.Array) -> Any:
+            if not size:
+                return of_no_elements(values, in_batched, (x, weight)), (True, True)
             if in_batched[1]:  # a weight for each element: one launch for each
                 return _map(values, size, in_batched, x, weight), (True, True)
             return values(x, weight), (True, True)  # a batch is a leading axis more
@@ -72,6 +81,8 @@ def differentiable(forward: Callable, backward: Callable, language: str) -> Call
         """One launch: a batch is a leading axis more. Each element has a weight gradient of its
         own, which the kernel would add up with the others', so JAX sums it. A weight for each
         element is one launch for each."""
+        if not size:
+            return of_no_elements(batchable_backward, in_batched, args), (True, True)
         if not in_batched[2]:
             grad_y, x, invvar = batched(size, in_batched[:2] + in_batched[3:], args[:2] + args[3:])
             grad_x, _ = batchable_backward(grad_y, x, args[2], invvar)

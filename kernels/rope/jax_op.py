@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from kernels.jax_rules import batched, compiled_once, shardable, vary_alike
+from kernels.jax_rules import batched, compiled_once, of_no_elements, shardable, vary_alike
 from kernels.rope import nki_rope
 from kernels.rope.arguments import check
 
@@ -32,6 +32,8 @@ def _batchable(inverse: bool) -> Any:
 
     @rotation.def_vmap
     def batch(size: int, in_batched: list[bool], *arrays: jax.Array) -> Any:
+        if not size:
+            return of_no_elements(rotation, in_batched, arrays), True
         if in_batched == [True, False, False]:  # a batch is a leading axis more
             return rotation(*arrays), True
         each = batched(size, in_batched, arrays)

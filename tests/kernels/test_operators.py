@@ -19,6 +19,7 @@ import pytest
 from kernels import operators
 from kernels.arrays import error_in_tolerances, to_numpy
 from kernels.giou.reference import random_boxes
+from kernels.rope.reference import rotations
 from nkisim.runtime import watch
 
 torch = pytest.importorskip("torch")
@@ -236,6 +237,9 @@ def test_forward_mode_is_refused(name):
     args = given(small(name), "jax")
     with pytest.raises(TypeError, match="forward-mode"):
         jax.jvp(op_of(name, "jax"), args, args)
+    tensors = tuple(given(small(name), "torch"))
+    with pytest.raises(NotImplementedError, match="in forward mode"):
+        torch.func.jvp(op_of(name, "torch"), tensors, tensors)
 
 
 def batches(name):
@@ -287,6 +291,24 @@ def test_vmap(name, dims, framework):
             module = jax_hlo(jax.jit(mapped), *args).after
             assert 1 <= len(module.custom_calls) <= count  # XLA drops a forward that is not read
             assert "while" not in module.text()
+
+
+@FRAMEWORKS
+@NAMES
+def test_vmap_of_no_elements(name, framework):
+    op, arrays = op_of(name, framework), small(name)
+    shape = tuple(op(*given(arrays, framework)).shape)
+    loss = cubed(op, framework)
+
+    def both(*one):
+        return op(*one), *gradients(loss, framework, one)
+
+    n = len(arrays)
+    for dims in [(0,) * n, *(tuple(0 if i == j else None for i in range(n)) for j in range(n))]:
+        batch = [x if d is None else x[None][:0] for x, d in zip(arrays, dims, strict=True)]
+        found = vmap(both, dims, framework)(*given(batch, framework))
+        shapes = [tuple(x.shape) for x in found]
+        assert shapes == [(0, *shape), *((0, *x.shape) for x in arrays)]
 
 
 @FRAMEWORKS
@@ -577,6 +599,22 @@ def test_tensors_without_values_give_shapes(name):
         )
 
 
+def giou_of_torch(a, b):
+    """As torchvision's loss, whose boxes are float32."""
+    low, high = torch.maximum(a[:, :2], b[:, :2]), torch.minimum(a[:, 2:], b[:, 2:])
+    overlap = (high - low).clamp(min=0).prod(1)
+    union = sum((x[:, 2:] - x[:, :2]).prod(1) for x in (a, b)) - overlap
+    hull = (torch.maximum(a[:, 2:], b[:, 2:]) - torch.minimum(a[:, :2], b[:, :2])).prod(1)
+    return overlap / union - (hull - union) / hull
+
+
+def rope_of_torch(x, cos, sin):
+    """As Llama's, which casts the tables."""
+    cos, sin = (torch.from_numpy(t).to(x.dtype) for t in (cos, sin))
+    left, right = x.chunk(2, -1)
+    return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
+
+
 # What stands in the place of the operator in PyTorch.
 THEIRS = {
     "add": torch.add,
@@ -589,6 +627,8 @@ THEIRS = {
     "attention grouped": functools.partial(
         torch.nn.functional.scaled_dot_product_attention, enable_gqa=True
     ),
+    "giou": lambda a, b: giou_of_torch(a.float(), b.float()),
+    "rope": lambda x: rope_of_torch(x, *rotations(x.shape[-2], x.shape[-1])),
     "swiglu": lambda gate, up: torch.nn.functional.silu(gate) * up,
     "cross_entropy": lambda x: torch.nn.functional.cross_entropy(
         x, torch.arange(len(x)) * 7 % x.shape[-1], reduction="none"
@@ -607,6 +647,7 @@ def test_autocast_is_pytorchs(name, dtype):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             result = op(*leaves)
         result.float().sum().backward()
+        assert torch.isfinite(result).all()
         found.append([result.dtype, *(x.grad.dtype for x in leaves)])
     assert found[0] == found[1]
 
