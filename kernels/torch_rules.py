@@ -96,6 +96,7 @@ def operator(
                 "setup_context": staticmethod(keep or _keep_nothing),
                 "backward": staticmethod(backward),
                 "vmap": staticmethod(mapped),
+                "jvp": staticmethod(_no_forward_mode(name)),
             },
         )
 
@@ -187,6 +188,18 @@ def no_second_derivative(name: str, instead: str) -> Callable[..., NoReturn]:
         )
 
     return backward
+
+
+def _no_forward_mode(name: str) -> Callable[..., NoReturn]:
+    """The ``jvp`` of an operator: its kernels have a backward pass only."""
+
+    def jvp(ctx: Any, *tangents: Any) -> NoReturn:
+        raise NotImplementedError(
+            f"{name} is differentiated in forward mode, and its NKI kernels have a backward pass "
+            "only. Use torch.func.vjp or torch.func.jacrev."
+        )
+
+    return jvp
 
 
 def require_tensors(**arguments: Any) -> None:

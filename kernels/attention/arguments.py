@@ -30,6 +30,16 @@ NEVER = -1e30
 """Score of a key that a query does not see. Finite, so that a difference of two is not NaN."""
 
 
+def require_flag(name: str, value: Any) -> bool:
+    """Whether an attention is causal; TypeError for an array, which would be a mask."""
+    if getattr(value, "shape", ()):
+        raise TypeError(
+            f"{name} is an array of shape {tuple(value.shape)}. The kernels take no mask: pass "
+            "True, where query i sees keys 0 to i only, or False."
+        )
+    return bool(value)
+
+
 def check(q: Any, k: Any, v: Any, scale: float | None) -> tuple[tuple[int, ...], float]:
     """Check the operands of an attention.
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kernels.attention import nki_attention, nki_attention_backward
-from kernels.attention.arguments import check
+from kernels.attention.arguments import check, require_flag
 from kernels.torch_rules import autocast, no_second_derivative, operator, require_tensors
 
 
@@ -97,7 +97,8 @@ def attention(
         (..., H, Q, D), dtype of ``query``.
 
     Raises:
-        TypeError: not a tensor, several dtypes, or another, such as float64.
+        TypeError: not a tensor, several dtypes, or another, such as float64; a mask in the place of
+            ``is_causal``.
         ValueError: shapes that do not fit (nothing is broadcast), H no multiple of G, a head or a
             sequence that is too long, or a scale that is not positive.
 
@@ -106,7 +107,8 @@ def attention(
         and ``scale`` by name; and no ``enable_gqa``: heads are shared as with ``enable_gqa=True``
         wherever key and value, which must have equally many, have fewer than query. Shared ones are
         not repeated in memory, and their gradients are summed up, over the heads that share them,
-        in float32. Under ``torch.autocast`` all three are cast to its dtype, as PyTorch's are.
+        in float32. NaN, an infinity, or a score that overflows float32 may make NaN of other
+        queries of its head, too. Under ``torch.autocast`` all three are cast to its dtype, as PyTorch's are.
         Scores are float32; weights are rounded to the dtype of ``query`` before they meet the
         values. They are never in HBM: memory grows with the length of a sequence, not with its
         square. Differentiable once; works under ``torch.func`` (``grad``, ``vmap``),
@@ -123,5 +125,5 @@ def attention(
     require_tensors(query=query, key=key, value=value)
     query, key, value = autocast(None, query, key, value)
     _, scale = check(query, key, value, scale)
-    o, _ = _attention(query, key, value, scale, bool(is_causal))
+    o, _ = _attention(query, key, value, scale, require_flag("is_causal", is_causal))
     return o

@@ -54,6 +54,6 @@ def check_arguments(boxes1: Any, boxes2: Any, eps: Any) -> float:
             f"eps is a {type(eps).__name__}. It is compiled into the kernel, so it must be a "
             "Python number."
         )
-    if not (eps >= 0 and math.isfinite(eps)):
+    if not 0 <= eps < math.inf:
         raise ValueError(f"eps is {eps}. It keeps denominators from zero: pass 0 or a bit more.")
     return float(eps)

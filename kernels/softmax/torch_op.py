@@ -7,6 +7,7 @@ gradient, batching rules for ``torch.func.vmap``, and shapes without values, by 
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 import torch
@@ -57,8 +58,8 @@ def softmax(input: torch.Tensor, dim: int = -1) -> torch.Tensor:
         Shape and dtype of ``input``. Powers and sums are float32 and the result is rounded once.
 
     Raises:
-        TypeError: not a tensor, or another dtype, such as integers or float64 (which PyTorch takes
-            and a NeuronCore does not have).
+        TypeError: not a tensor, a ``dim`` that is no integer, or another dtype, such as integers or
+            float64 (which PyTorch takes and a NeuronCore does not have).
         ValueError: no axis. IndexError: ``dim`` is none of the axes.
 
     Notes:
@@ -76,6 +77,7 @@ def softmax(input: torch.Tensor, dim: int = -1) -> torch.Tensor:
     if input.device.type != "cpu":  # PyTorch's lists for other devices have it, that one has not
         (input,) = autocast(torch.float32, input)
     check(input, "input")
+    dim = index(dim)
     if not -input.ndim <= dim < input.ndim:
         raise IndexError(
             f"dim is {dim}, and input has {input.ndim} axes: -{input.ndim} to {input.ndim - 1}."

@@ -146,7 +146,11 @@ def test_refused_inputs():
         torch_op.attention(torch.ones(5, 3, 4), *(torch.ones(2, 3, 4),) * 2)
     with pytest.raises(ValueError, match="scale is -1"):
         torch_op.attention(q, q, q, scale=-1)
+    with pytest.raises(TypeError, match="is_causal is an array"):  # where PyTorch has its mask
+        torch_op.attention(q, q, q, torch.ones(3, 3, dtype=torch.bool))
     j = jnp.ones((3, 4))
+    with pytest.raises(TypeError, match="causal is an array"):
+        jax_op.attention(j, j, j, j[:, :3] > 0)
     with pytest.raises(TypeError, match="scale is traced"):
         jax.jit(lambda scale: jax_op.attention(j, j, j, False, scale))(0.5)
     with pytest.raises(ValueError, match="must be"):

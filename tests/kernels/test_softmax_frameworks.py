@@ -99,3 +99,11 @@ def test_refused_inputs():
         torch_op.softmax(torch.ones(3, 4), 2)
     with pytest.raises(ValueError, match="out of bounds"):
         jax_op.softmax(jnp.ones((3, 4)), 2)
+
+
+@pytest.mark.parametrize("dim", [1.0, None])
+def test_an_axis_is_an_integer(dim):
+    with pytest.raises(TypeError):
+        torch_op.softmax(torch.ones(3, 5), dim)
+    with pytest.raises(TypeError):
+        jax_op.softmax(jax.numpy.ones((3, 5)), dim)
