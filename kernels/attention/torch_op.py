@@ -108,10 +108,10 @@ def attention(
         wherever key and value, which must have equally many, have fewer than query. Shared ones are
         not repeated in memory, and their gradients are summed up, over the heads that share them,
         in float32. NaN, an infinity, or a score that overflows float32 may make NaN of other
-        queries of its head, too. Under ``torch.autocast`` all three are cast to its dtype, as PyTorch's are.
-        Scores are float32; weights are rounded to the dtype of ``query`` before they meet the
-        values. They are never in HBM: memory grows with the length of a sequence, not with its
-        square. Differentiable once; works under ``torch.func`` (``grad``, ``vmap``),
+        queries of its head, too. Under ``torch.autocast`` all three are cast to its dtype, as
+        PyTorch's are. Scores are float32; weights are rounded to the dtype of ``query`` before they
+        meet the values. They are never in HBM: memory grows with the length of a sequence, not with
+        its square. Differentiable once; works under ``torch.func`` (``grad``, ``vmap``),
         ``torch.compile`` and ``torch.export``.
 
     Pseudocode:
