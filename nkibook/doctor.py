@@ -279,18 +279,6 @@ def _dialect() -> Finding:
     return Finding("dialect of operators", State.OK, f"{kernels.dialect}, {by}")
 
 
-def sdk_table() -> str:
-    """Neuron SDKs, dialects and chips as a Markdown table."""
-    chips = "chips on which AWS supports `import nki`"
-    lines = [
-        f"| Neuron SDK | `neuronxcc.nki` | `import nki` | {chips} |",
-        "|---|---|---|---|",
-    ]
-    for sdks, *cells in _ROWS:
-        lines.append("| " + " | ".join([", ".join(sdks), *cells]).rstrip() + " |")
-    return "\n".join(lines)
-
-
 def _applies() -> Finding:
     """The row of the table of SDKs that the installed compiler is in."""
     name = "SDK and dialects"
