@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -79,9 +80,10 @@ _settings: dict[str, Mode] = {
 
 def settings_key() -> tuple:
     """The current modes, in the order of CHECKS: part of a specialisation's identity."""
-    return (_simulated.get(), *(_settings[name] for name in CHECKS))
+    return _simulated.get(), _modes(_settings)
 
 
+_modes = operator.itemgetter(*CHECKS)
 _simulated = ContextVar("simulated", default=False)
 
 

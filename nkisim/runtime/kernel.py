@@ -11,6 +11,7 @@ import pickle
 import sys
 import weakref
 from collections.abc import Callable, Hashable, Sequence
+from itertools import repeat
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ from nkisim.trace import debugging, sources
 from nkisim.trace.arguments import (
     TENSOR_TYPES,
     holds_tensors,
+    is_copied_whole,
     leaves,
     map_leaves,
     signature,
@@ -473,6 +475,8 @@ class Specialization:
         self._traced = traced = kernel.dialect.trace(call)
         self.guards.settle(constants)
         trace = traced.trace
+        if not is_copied_whole(trace.result, self._is_output):
+            self.guards.reason = "it returns what its caller may change, and is not copied"
         kept = {x.buffer.number for x in traced.outputs}
         written = [
             t
@@ -500,6 +504,10 @@ class Specialization:
         if traced.by_data and self.guards.reason is None:
             self.guards.reason = "what it does depends on the values of its arguments"
         self.program = Program(trace, outputs)
+
+    def _is_output(self, leaf: Any) -> bool:
+        """Whether a caller gets something else for a leaf of the result."""
+        return self._traced.returned(leaf, repeat(None)) is not leaf
 
     def rebuild(self, outputs: Sequence[Any]) -> Any:
         """What the kernel returns, with `outputs` (in program order) in place of its tensors."""

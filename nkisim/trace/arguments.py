@@ -11,13 +11,15 @@ import dataclasses
 import functools
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
+from enum import Enum
 from types import MemberDescriptorType
 from typing import Any
 
 import numpy as np
 
 from nkisim.numerics.program import TensorSpec
-from nkisim.trace.guards import attributes_of, held_by, parts, token
+from nkisim.trace.guards import NotComparable, Same, attributes_of, held_by, parts, token
+from nkisim.trace.listed import is_listed
 
 TENSOR_TYPES = (np.ndarray, TensorSpec)
 _CONTAINERS = (tuple, list, dict)
@@ -149,6 +151,51 @@ def _with(container: Any, changes: dict[int, Any]) -> Any:
             if at in changes:
                 object.__setattr__(made, field.name, changes[at])
     return made
+
+
+def is_copied_whole(value: Any, changes: Callable[[Any], bool]) -> bool:
+    """Whether a copy of `value` shares with it nothing that its owner could change.
+
+    Args:
+        value: of which `map_leaves` makes a copy that is `fresh`.
+        changes: whether that puts something new in the place of a leaf.
+    """
+    seen: set[int] = set()
+    left = [value]
+    while left:
+        item = left.pop()
+        if not _is_container(type(item)):
+            if not (_is_fixed(item) or changes(item)):
+                return False
+        elif id(item) not in seen:
+            seen.add(id(item))
+            left += _inside(item)
+            if not all(map(_is_fixed, _beside(item))):
+                return False
+    return True
+
+
+def _is_fixed(value: Any) -> bool:
+    """Whether an object cannot be changed."""
+    known = token(value)
+    if type(known) is Same:
+        return isinstance(value, Enum) or is_listed(value)
+    return known is not None
+
+
+def _beside(container: Any) -> list[Any]:
+    """What a container has, besides what it holds: the keys of a dict, and attributes."""
+    keys = [*dict.keys(container)] if isinstance(container, dict) else []
+    if type(container) in _CONTAINERS:
+        return keys
+    try:
+        attributes = attributes_of(container)
+    except NotComparable:
+        return [container]
+    if not isinstance(container, _CONTAINERS):
+        for field in dataclasses.fields(container):
+            attributes.pop(field.name, None)
+    return [*keys, *attributes.values()]
 
 
 def holds_tensors(value: Any) -> bool:

@@ -91,8 +91,11 @@ def shown_to(frame: FrameType, tensor: AccessPattern | View) -> str:
     return tensor.describe() if is_ours(frame) else show(tensor)
 
 
+_STOPS = frozenset({"breakpoint", "set_trace"})
+
+
 def wanted(func: Callable) -> bool:
     """Whether someone may be looking into `func`: then it is traced again on every call."""
     code = getattr(func, "__code__", None)
-    stops = code is not None and bool({"breakpoint", "set_trace"} & set(code.co_names))
+    stops = code is not None and not _STOPS.isdisjoint(code.co_names)
     return stops or sys.gettrace() is not None

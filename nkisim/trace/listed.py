@@ -14,6 +14,7 @@ import functools
 import itertools
 import math
 import operator
+import sys
 import types
 import typing
 from collections import namedtuple
@@ -32,7 +33,7 @@ _NAMES: dict[ModuleType, str] = {
         len list map max min next object oct ord pow print property range repr reversed round set
         setattr slice sorted staticmethod str sum super tuple type zip""",
     collections: "OrderedDict defaultdict deque namedtuple",
-    dataclasses: "asdict astuple is_dataclass replace",
+    dataclasses: "is_dataclass",
     functools: "partial reduce",
     types: "BuiltinFunctionType GenericAlias MappingProxyType MethodType SimpleNamespace",
     typing: "cast",
@@ -46,8 +47,9 @@ _NAMES: dict[ModuleType, str] = {
         triu unique unravel_index ravel_multi_index var where zeros zeros_like""",
     ml_dtypes: "finfo iinfo",
 }
-_WHOLE = (math, cmath, itertools, operator)  # but for these two, which look up computed names
-_ASKING = (operator.attrgetter, operator.methodcaller)
+_WHOLE = (math, cmath, itertools, operator)
+# But for these: they look up computed names, and compare identities.
+_ASKING = (operator.attrgetter, operator.methodcaller, operator.is_, operator.is_not)
 _NUMBERS = (np.number, np.bool_, np.character)  # and not datetime64("now")
 # Modules whose functions and classes do what they do by their arguments, and by what they hold.
 _LIBRARY = frozenset(
@@ -84,18 +86,39 @@ def is_listed(value: Any) -> bool:
 
 
 def is_own(value: FunctionType | type) -> bool:
-    """Whether a function or class is the simulator's, whose code nobody changes."""
-    return _module_of(value).partition(".")[0] in ("nkisim", "neuronxcc")
+    """Whether a function or class is the simulator's."""
+    module = _module_of(value)
+    return module.partition(".")[0] in ("nkisim", "neuronxcc") and _is_of(module, value)
 
 
 def is_library(value: FunctionType | type) -> bool:
     """Whether what a function or class of Python's library reads are its arguments and what it
-    holds. Of dataclasses these are the functions that it makes."""
-    made = isinstance(value, FunctionType) and "<locals>" in value.__code__.co_qualname
-    return _module_of(value) in _LIBRARY or (made and _module_of(value) == "dataclasses")
+    holds. Functions are those of its classes and those that it makes, for dataclasses, too."""
+    module = _module_of(value)
+    known = module in _LIBRARY
+    if isinstance(value, FunctionType):
+        made = "<locals>" if module == "dataclasses" else "."
+        known = made in value.__code__.co_qualname and (known or module == "dataclasses")
+    return known and _is_of(module, value)
+
+
+def compares_values(equals: FunctionType) -> bool:
+    """Whether an `__eq__` compares what objects consist of, and nothing else."""
+    made = equals.__code__.co_qualname.startswith("__create_fn__.")  # for a dataclass
+    return made or is_own(equals) or is_library(equals)
 
 
 def _module_of(value: FunctionType | type) -> str:
     if isinstance(value, FunctionType):  # a decorator may have copied `__module__`
         return str(value.__globals__.get("__name__"))
     return str(value.__module__)
+
+
+def _is_of(module: str, value: FunctionType | type) -> bool:
+    """Whether a module has a function or class that says so: anyone may write a name."""
+    found: Any = sys.modules.get(module)
+    if isinstance(value, FunctionType):
+        return found is not None and vars(found) is value.__globals__
+    for name in value.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is value

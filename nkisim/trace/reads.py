@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
-from collections.abc import Iterator
+import re
 from types import CodeType
 from typing import NamedTuple
 
@@ -25,7 +25,8 @@ _PLAIN = frozenset(
     | {"__exit__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__add__"}
     | {"__sub__", "__mul__", "__truediv__", "__floordiv__", "__mod__", "__pow__", "__neg__"}
 )
-_FRAMES = frozenset({"gi_frame", "cr_frame", "ag_frame"})  # of generators, which lead there, too
+# Those lead there, too: the frame of a generator, and text that asks for attributes.
+_LEADING = frozenset({"gi_frame", "cr_frame", "ag_frame", "format", "format_map"})
 
 
 class Reads(NamedTuple):
@@ -36,12 +37,14 @@ class Reads(NamedTuple):
             `("global", "nl", "tile_size", "pmax")`. Of enclosing functions: `("enclosed", ...)`.
         compared: those of them that stand on the right of `is`.
         identity: whether identities of other values are compared.
+        namespaces: whether a `__dict__` is asked for, which may be that of a class.
         doubt: why these are not all; "" where they are.
     """
 
     chains: frozenset[tuple[str, ...]]
     compared: frozenset[tuple[str, ...]]
     identity: bool
+    namespaces: bool
     doubt: str
 
 
@@ -50,7 +53,9 @@ def reads_of(code: CodeType) -> Reads:
     """What a code object reads by name."""
     chains: set[tuple[str, ...]] = set()
     compared: set[tuple[str, ...]] = set()
-    identity, doubts = False, [*_doubts_of_text(code)]
+    identity, doubts = False, list[str]()
+    texts = [x for x in code.co_consts if isinstance(x, str)]
+    namespaces = any("__dict__" in text for text in (*code.co_names, *texts))
     steps = [step for step in dis.get_instructions(code) if step.opname not in _NOTHING]
     end = 0  # of the last chain
     asked: dict[int, tuple[str, ...]] = {}  # at the place of a variable: by getattr
@@ -66,7 +71,9 @@ def reads_of(code: CodeType) -> Reads:
                 text = asked[at + 1][:1]
                 doubts += _doubts_of(*text) if text else [f"{step.argval} of a computed name"]
         elif "_ATTR" in step.opname or step.opname == "LOAD_METHOD":
-            doubts += _doubts_of(step.argval)
+            doubts += _doubts_of(step.argval, steps[at - 1])
+        elif step.opname == "MATCH_CLASS":
+            doubts += _doubts_of_pattern(step, steps[at - 1])
         elif step.opname == "IS_OP":
             known = at == end or _is_one_of_a_kind(steps[at - 1])
             identity |= not known and code.co_name != "__eq__"  # which may begin so, to be quick
@@ -79,8 +86,10 @@ def reads_of(code: CodeType) -> Reads:
             chains |= inner.chains
             compared |= inner.compared
             identity |= inner.identity
+            namespaces |= inner.namespaces
             doubts.append(inner.doubt)
-    return Reads(frozenset(chains), frozenset(compared), identity, next(filter(None, doubts), ""))
+    doubt = next(filter(None, doubts), "")
+    return Reads(frozenset(chains), frozenset(compared), identity, namespaces, doubt)
 
 
 def _end_of_chain(steps: list[dis.Instruction], at: int) -> int:
@@ -111,14 +120,24 @@ def _is_one_of_a_kind(step: dis.Instruction) -> bool:
     return step.opname in _ATTRIBUTES and step.argval == "__class__"
 
 
-def _doubts_of(attribute: str) -> list[str]:
+def leads_elsewhere(attribute: str) -> bool:
+    """Whether an attribute with such a name may be what is not compared."""
     special = attribute.startswith("__") and attribute.endswith("__") and attribute not in _PLAIN
-    return [f"{attribute} leads to what is not compared"] * (special or attribute in _FRAMES)
+    return special or attribute in _LEADING
 
 
-def _doubts_of_text(code: CodeType) -> Iterator[str]:
-    """`"{0.__init__.__globals__}".format(x)` asks for attributes, too, and so does `x.__dict__`."""
-    if not {"format", "format_map", "__dict__"}.isdisjoint(code.co_names):
-        for text in code.co_consts:
-            if isinstance(text, str) and "__" in text:
-                yield f"the text {text!r} may lead to what is not compared"
+def _doubts_of(attribute: str, before: dis.Instruction | None = None) -> list[str]:
+    """Why an attribute is doubted; `"{0.shape}".format` is not: the text in front tells what it
+    asks for."""
+    names = [attribute]
+    if attribute in ("format", "format_map") and before and before.opname == "LOAD_CONST":
+        names = re.findall(r"\.(\w+)", str(before.argval))
+    return [f"{name} leads to what is not compared" for name in names if leads_elsewhere(name)]
+
+
+def _doubts_of_pattern(step: dis.Instruction, before: dis.Instruction) -> list[str]:
+    """Why `case Name(positions, attribute=...)` is doubted."""
+    names = before.argval if before.opname == "LOAD_CONST" else ("__match_args__",)
+    return [
+        doubt for name in ("__match_args__",) * bool(step.arg) + names for doubt in _doubts_of(name)
+    ]

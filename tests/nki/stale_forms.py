@@ -431,4 +431,230 @@ KINDS = {
         ),
         "list in itself": ("l = [1.0]; l.append(l)", "l[1][1][0]", "l[0] = 2.0"),
     },
+    "names that anyone may write": {
+        "class without a module": (
+            "ns = {}; exec('class C: pass', ns); c = ns['C'](); c.s = 1.0",
+            "c.s",
+            "c.s = 2.0",
+        ),
+        "class of dicts without a module": (
+            "ns = {}; exec('class C(dict): pass', ns); c = ns['C'](); c.s = 1.0",
+            "c.s",
+            "c.s = 2.0",
+        ),
+        "class with the library's name": (
+            "class C:\n    __module__ = 'collections'\n    def h(self): return S\nc = C()",
+            "c.h()",
+            GLOBAL,
+        ),
+        "class with the simulator's name": (
+            "class C:\n    __module__ = 'nkisim.machine'\n    follows_from_others = {'s'}\n"
+            "c = C(); c.s = 1.0",
+            "c.s",
+            "c.s = 2.0",
+        ),
+        "member with the simulator's name": (
+            "class E(enum.Enum):\n    __module__ = 'nkisim.machine'\n    a = 1\n"
+            "    def h(self): return S",
+            "E.a.h()",
+            GLOBAL,
+        ),
+        "variables with the library's name": (
+            "ns = {'__name__': 'typing', 'S': 1.0}; exec('class C:\\n def f(self): return S', ns)\n"
+            "c = ns['C']()",
+            "c.f()",
+            "ns['S'] = 2.0",
+        ),
+        "variables of another class": (
+            "class G(dict):\n    def __missing__(self, name): return cfg.S\n"
+            "ns = G(__builtins__={}); exec('def f(): return Q', ns); f = ns['f']",
+            "f()",
+            "cfg.S = 2.0",
+        ),
+    },
+    "known things, changed in place": {
+        "base of the library": (
+            "class D(collections.UserDict): pass\nd = D(); collections.UserDict.stale = 1.0",
+            "d.stale",
+            "collections.UserDict.stale = 2.0",
+        ),
+        "function of NumPy": ("np.median.stale = 1.0", "np.median.stale", "np.median.stale = 2.0"),
+        "alias of it": ("f = np.median; f.stale = 1.0", "f.stale", "f.stale = 2.0"),
+        "function of nl": ("nl.exp.stale = 1.0", "nl.exp.stale", "nl.exp.stale = 2.0"),
+        "static method": (
+            "f = staticmethod(plain); f.s = [1.0]",
+            "f.s[0]",
+            "f.s[0] = 2.0",
+        ),
+        "class of a module": (
+            "class M(types.ModuleType):\n    S = property(lambda self: 2.0)",
+            "cfg.S",
+            "cfg.__class__ = M",
+        ),
+        "property in a class of modules": (
+            "class M(types.ModuleType): pass\nm = M('m'); m.s = 1.0",
+            "m.s",
+            "M.s = property(lambda self: 2.0)",
+        ),
+        "metaclass": (
+            "class M(type): s = 1.0\nclass N(type): s = 2.0\nclass C(metaclass=M): pass",
+            "C.s",
+            "C.__class__ = N",
+        ),
+        "members by name": (
+            "class E(enum.Enum):\n    a = 1.0\n    b = 2.0",
+            "E['a'].value",
+            "E._member_map_['a'] = E.b",
+        ),
+        "members by value": (
+            "class E(enum.Enum):\n    a = 1.0\n    b = 2.0",
+            "E(1.0).value",
+            "E._value2member_map_[1.0] = E.b",
+        ),
+        "names of members": (
+            "class E(enum.Enum):\n    a = 1.0\n    b = 2.0",
+            "[*E][0].value",
+            "E._member_names_.remove('a')",
+        ),
+        "property of enum": (
+            "class E(enum.Enum):\n    a = 1\n    @enum.property\n    def s(self): return S",
+            "E.a.s",
+            GLOBAL,
+        ),
+        "hash": (
+            "class C:\n    def __hash__(self): return int(S)\nc = C()",
+            "float(hash(c))",
+            GLOBAL,
+        ),
+        "hidden attributes": (
+            "class C: __dict__ = property(lambda self: {})\nc = C(); c.s = 1.0",
+            "c.s",
+            "c.s = 2.0",
+        ),
+        "view of a class of dicts": (
+            "class D(dict):\n    def __missing__(self, name): return S\n"
+            "v = types.MappingProxyType(D())",
+            "v['s']",
+            GLOBAL,
+        ),
+        "names of a dtype": (
+            "t = np.dtype([('s', 'f4')])",
+            "float(len(t.names[0]))",
+            "t.names = ('ss',)",
+        ),
+        "large integer": (
+            "class I(int): pass\ni = I(10**5000); i.s = 1.0; r = range(10**5000)",
+            "i.s * (0 in r)",
+            "i.s = 2.0",
+        ),
+    },
+    "what leads elsewhere": {
+        "text of a variable": (
+            "t = '{0.__globals__[S]}'",
+            "float(t.format(plain))",
+            GLOBAL,
+        ),
+        "method of a text": ("f = '{0.__globals__[S]}'.format", "float(f(plain))", GLOBAL),
+        "frame, by text": (
+            "",
+            "float('{0.gi_frame.f_globals[S]}'.format(s for s in [0]))",
+            GLOBAL,
+        ),
+        "pattern": (
+            "def f():\n    match plain:\n        case object(__globals__=g): return g['S']",
+            "f()",
+            GLOBAL,
+        ),
+        "key of the dict of a class": (
+            "class C:\n    a: 1.0\nk = '__annotations__'",
+            "C.__dict__[k]['a']",
+            "C.__annotations__['a'] = 2.0",
+        ),
+        "subclasses": (
+            "class C: pass\nclass D(C): pass\nf = C.__subclasses__; more = []",
+            "float(len(f()))",
+            "more.append(type('E', (C,), {}))",
+        ),
+        "hints of a function": (
+            "def h(a: int): pass",
+            "float(len(typing.get_type_hints(h)))",
+            "h.__annotations__['b'] = float",
+        ),
+        "fields of a dataclass": (
+            "@dataclasses.dataclass\nclass C:\n    a: float = 1.0\n    b: float = 1.0\nc = C()",
+            "3.0 - len(dataclasses.asdict(c))",
+            "del C.__dataclass_fields__['b']",
+        ),
+    },
+    "state of Python and NumPy": {
+        "errors of floating point": (
+            "def f():\n    try: np.float32(3e38) * np.float32(10)\n"
+            "    except FloatingPointError: return 2.0\n    return 1.0",
+            "f()",
+            "np.seterr(over='raise')",
+        ),
+        "warnings": (
+            "import warnings; np.seterr(over='warn')\ndef f():\n"
+            "    try: np.float32(3e38) * np.float32(10)\n"
+            "    except RuntimeWarning: return 2.0\n    return 1.0",
+            "f()",
+            "warnings.simplefilter('error')",
+        ),
+        "function that prints numbers": (
+            "np.set_printoptions(formatter={'float': lambda v: str(S)}); a = np.array([5.0])",
+            "float(str(a)[1:-1])",
+            GLOBAL,
+        ),
+        "digits of integers": (
+            "n = 10**5000\ndef f():\n    try: return 2.0 * bool(str(n))\n"
+            "    except ValueError: return 1.0",
+            "f()",
+            "sys.set_int_max_str_digits(0)",
+        ),
+    },
+}
+
+# What stands before the kernel, two values of its argument, and an expression of them that is 1.0
+# of the first, and 2.0 of the second.
+CLASS = "class C:\n    def __eq__(self, other): return {}\nc, keep = C(), []\n"
+ANOTHER = "(keep.append(C()), keep[-1])[1]"
+ARGUMENTS = {
+    "sign of nan": ("", "float('nan')", "-float('nan')", "1.5 - math.copysign(0.5, a)"),
+    "nan in a list": ("n = float('nan'); l = [n]", "n", "float('nan')", "2.0 - (a in l)"),
+    "operator.is_": ("l = [1]", "l", "[1]", "2.0 - operator.is_(a, l)"),
+    "is, in __eq__": (CLASS.format("self is other"), "c", "C()", "2.0 - (a == c)"),
+    "equal to nothing": (CLASS.format("False"), "c", "C()", "2.0 - (a in [c])"),
+    "hash": (
+        CLASS.format("True") + "C.__hash__ = object.__hash__",
+        "c",
+        ANOTHER,
+        "2.0 - (hash(a) == hash(c))",
+    ),
+    "text": (CLASS.format("True"), "c", ANOTHER, "2.0 - (repr(a) == repr(c))"),
+    "method": (
+        CLASS.format("True") + "C.h = lambda self: 0",
+        "c.h",
+        ANOTHER + ".h",
+        "2.0 - (a == c.h)",
+    ),
+    "metadata": (
+        "",
+        "np.dtype('f4', metadata={'s': 1.0})",
+        "np.dtype('f4', metadata={'s': 2.0})",
+        "a.metadata['s']",
+    ),
+    "class without a module": (
+        "ns = {}; exec('class C(dict): pass', ns)\ndef of(s): c = ns['C'](); c.s = s; return c",
+        "of(1.0)",
+        "of(2.0)",
+        "a.s",
+    ),
+    "view of a class of dicts": (
+        "class D(dict):\n    def __missing__(self, name): return self.s\n"
+        "def of(s): d = D(); d.s = s; return types.MappingProxyType(d)",
+        "of(1.0)",
+        "of(2.0)",
+        "a['s']",
+    ),
+    "large range": ("", "range(10**5000)", "range(1, 10**5000)", "1.0 + a[0]"),
 }

@@ -192,6 +192,40 @@ def test_a_caller_may_change_what_it_got(dialect):
     assert built.kernel.cache_info()[:2] == (2, 1)
 
 
+# What a kernel returns for its output `t`, what its caller changes, and what is 1.0 of a new one.
+CHANGED = {
+    "an object": ("(t, with_(Texts(0), s=1.0))", "r[1].s = 2.0", "r[1].s"),
+    "a namespace": ("(t, types.SimpleNamespace(s=1.0))", "r[1].s = 2.0", "r[1].s"),
+    "a list beside fields": ("with_(Frozen(t), more=[1.0])", "r.more[0] = 2.0", "r.more[0]"),
+    "a list of a dict": ("with_(Texts(t), more=[1.0])", "r.more[0] = 2.0", "r.more[0]"),
+    "a set": ("(t, {1.0})", "r[1].add(0.0)", "min(r[1])"),
+    "an array": ("(t, np.ones(1))", "r[1][0] = 2.0", "r[1][0]"),
+    "a queue": ("(t, collections.deque([1.0]))", "r[1][0] = 2.0", "r[1][0]"),
+    "a function": ("(t, lambda: 1.0)", "r[1].s = 2.0", "getattr(r[1], 's', 1.0)"),
+    "a key": ("(t, {with_(Row(), s=1.0): 0})", "[*r[1]][0].s = 2.0", "[*r[1]][0].s"),
+    "a list": ("[t, [1.0]]", "r[1][0] = 2.0", "r[1][0]"),
+}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("form", CHANGED)
+@pytest.mark.filterwarnings("ignore:.*AWS's compiler takes a subset of Python")
+def test_what_a_caller_changes_is_its_own(form, dialect):
+    made, change, value = CHANGED[form]
+    built = module(
+        dialect,
+        "import types, numpy as np",
+        f"def wrapped(t): return {made}",
+        "@nki.jit\ndef kernel(x): return wrapped(body(x, 1.0))",
+        f"def value(r): return {value}",
+        f"def change(r): {change}",
+    )
+    for _ in range(3):
+        result = built.kernel(X)
+        assert built.value(result) == 1.0
+        built.change(result)
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_tensors_of_one_list_in_two_arguments_have_its_name(dialect):
     built = module(dialect, "@nki.jit\ndef kernel(a, b, c): return body(c, 2.0)")

@@ -8,13 +8,15 @@ import math
 import operator
 import sys
 import types
+import warnings
+from collections import UserDict
 
 import neuronxcc.nki.language
 import nki.language
 import numpy as np
 import pytest
 
-from tests.nki.stale_forms import KINDS, SETUP
+from tests.nki.stale_forms import ARGUMENTS, KINDS, SETUP
 from tests.nki.test_stale_traces import DIALECTS, X
 
 REPLACED = (
@@ -33,7 +35,8 @@ def module(dialect, *texts):
 @pytest.fixture
 def as_before(monkeypatch):
     """What puts back all that forms replace."""
-    options, errors = np.get_printoptions(), np.geterr()
+    options, errors, filters = np.get_printoptions(), np.geterr(), warnings.filters[:]
+    digits = sys.get_int_max_str_digits()
     before = [(space, name, getattr(space, name)) for space, name in REPLACED]
     monkeypatch.setenv("STALE_KIND", "1")
 
@@ -42,6 +45,11 @@ def as_before(monkeypatch):
             setattr(space, name, value)
         np.set_printoptions(**options)
         np.seterr(**errors)
+        warnings.filters[:] = filters
+        sys.set_int_max_str_digits(digits)
+        for changed in (neuronxcc.nki.language.exp, nki.language.exp, np.median, UserDict):
+            if hasattr(changed, "stale"):
+                del changed.stale
 
     yield restore
     restore()
@@ -70,6 +78,23 @@ def test_no_trace_is_stale(kind, dialect, as_before):
         found += [float(k(X)[0, 0]) for k in kernels for _ in range(2)]
         as_before()
         if found != [1.0] * 4 + [2.0] * 4:
+            stale[form] = found
+    assert not stale
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_an_argument_that_is_told_apart_is_another(dialect):
+    stale = {}
+    for form, (before, first, second, expression) in ARGUMENTS.items():
+        made = module(
+            dialect,
+            before,
+            f"@nki.jit\ndef kernel(x, a): return body(x, {expression})",
+            f"def first(): return {first}\ndef second(): return {second}",
+        )
+        given = made.first(), made.second()
+        found = [float(made.kernel(X, a)[0, 0]) for a in given for _ in range(2)]
+        if found != [1.0, 1.0, 2.0, 2.0]:
             stale[form] = found
     assert not stale
 

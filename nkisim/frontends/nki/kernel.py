@@ -196,7 +196,7 @@ def _environment() -> tuple[str, str, str, bool]:
     """Variables that a specialisation follows."""
     said = os.environ.get
     release = releases.release()
-    return said(CORES, ""), said("NKI_PRECISE_FP", "1"), release, releases.tracing()
+    return said(CORES, ""), said("NKI_PRECISE_FP", "1"), release, releases.tracing(release)
 
 
 def _cores() -> int | None:

@@ -214,13 +214,17 @@ def release() -> str:
     return found
 
 
-def tracing() -> bool:
+def tracing(of: str = "") -> bool:
     """Whether a kernel is specialised by running it as Python, as NKI 0.7 does unless
-    NKI_COMPILER_FRONTEND names the front end before that (custom, parser)."""
+    NKI_COMPILER_FRONTEND names the front end before that (custom, parser).
+
+    Args:
+        of: the release, where it is known.
+    """
     named = os.environ.get(FRONT_END, "")
     if named in ("custom", "parser"):
         return False
-    return named == "tracer" or release() != "0.6"
+    return named == "tracer" or (of or release()) != "0.6"
 
 
 def has(name: str) -> bool:
