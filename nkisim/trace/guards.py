@@ -80,6 +80,7 @@ _GIVEN = operator.attrgetter(
     "__code__", "__defaults__", "__kwdefaults__", "__name__", "__qualname__"
 )
 _ATTRIBUTES = operator.attrgetter("__dict__")
+_CAUGHT = (BaseException, Exception, Warning)  # where these are named, warnings may be
 _BOUND = (MethodType, BuiltinFunctionType)
 # Entries of a class that its statement makes, and that say nothing to a kernel.
 _OF_CLASSES = frozenset(
@@ -120,7 +121,7 @@ def token(value: Any) -> Any:
     if kind is complex:
         return kind, _bits(value.real), _bits(value.imag)
     if kind is range:
-        return kind, value.start, value.stop, value.step
+        return kind, (value.start, value.stop, value.step)
     if isinstance(value, np.dtype) and value.names is value.metadata is value.subdtype is None:
         return kind, repr(value)
     if isinstance(value, np.generic) and kind is value.dtype.type and kind is not np.void:
@@ -298,6 +299,7 @@ class Guards:
         self._identity = False
         self._function, self._annotations = function, _annotations(function)
         self._abstract = False  # whether an abstract class is reached
+        self._catches = False  # whether a warning that is an error may be caught
         constants = [*constants]
         try:
             if not {"call", "log"}.isdisjoint(np.geterr().values()):
@@ -347,11 +349,14 @@ class Guards:
 
     def _now(self) -> tuple[Any, ...]:
         """What functions that are listed follow besides their arguments: how arrays are printed,
-        what errors of floating point and warnings do, the limits of Python, and which classes are
-        registered with abstract ones."""
+        what errors of floating point do, the limits of Python, which warnings are errors where
+        something catches these, and which classes are registered with abstract ones."""
         return (
-            *(np.get_printoptions(), np.geterr(), [*warnings.filters]),
-            *(sys.get_int_max_str_digits(), sys.getrecursionlimit()),
+            np.get_printoptions(),
+            np.geterr(),
+            sys.get_int_max_str_digits(),
+            sys.getrecursionlimit(),
+            [*warnings.filters] if self._catches else 0,
             abc.get_cache_token() if self._abstract else 0,
         )
 
@@ -421,6 +426,7 @@ class Guards:
             if type(space) is not dict:
                 raise NotComparable("variables are kept in a class of the reader's")
         self._identity |= reads.identity
+        self._catches |= reads.catches
         self._namespaces |= reads.namespaces
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         for asked in reads.chains:
@@ -439,6 +445,8 @@ class Guards:
                 self._note(value, *parts(value))
             if asked in reads.compared and not isinstance(value, _ONE_OF_A_KIND):
                 self._identity = True
+            if isinstance(value, type) and issubclass(value, _CAUGHT):
+                self._catches |= issubclass(value, Warning) or value in _CAUGHT
             if value is not _MISSING:
                 yield value
 

@@ -38,6 +38,7 @@ class Reads(NamedTuple):
         compared: those of them that stand on the right of `is`.
         identity: whether identities of other values are compared.
         namespaces: whether a `__dict__` is asked for, which may be that of a class.
+        catches: whether errors are caught without a class that is named.
         doubt: why these are not all; "" where they are.
     """
 
@@ -45,6 +46,7 @@ class Reads(NamedTuple):
     compared: frozenset[tuple[str, ...]]
     identity: bool
     namespaces: bool
+    catches: bool
     doubt: str
 
 
@@ -57,6 +59,8 @@ def reads_of(code: CodeType) -> Reads:
     texts = [x for x in code.co_consts if isinstance(x, str)]
     namespaces = any("__dict__" in text for text in (*code.co_names, *texts))
     steps = [step for step in dis.get_instructions(code) if step.opname not in _NOTHING]
+    named = any(step.opname.startswith("CHECK_E") for step in steps)
+    catches = bool(code.co_exceptiontable) and not named
     end = 0  # of the last chain
     asked: dict[int, tuple[str, ...]] = {}  # at the place of a variable: by getattr
     for at, step in enumerate(steps):
@@ -87,9 +91,10 @@ def reads_of(code: CodeType) -> Reads:
             compared |= inner.compared
             identity |= inner.identity
             namespaces |= inner.namespaces
+            catches |= inner.catches
             doubts.append(inner.doubt)
     doubt = next(filter(None, doubts), "")
-    return Reads(frozenset(chains), frozenset(compared), identity, namespaces, doubt)
+    return Reads(frozenset(chains), frozenset(compared), identity, namespaces, catches, doubt)
 
 
 def _end_of_chain(steps: list[dis.Instruction], at: int) -> int:
