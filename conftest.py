@@ -1,6 +1,7 @@
 """What every test shares: the copy under test, devices, and how nbval compares outputs."""
 
 import functools
+import gc
 import os
 from collections.abc import Container
 from importlib.util import find_spec
@@ -123,6 +124,18 @@ def pytest_configure() -> None:
                 f"tests of {ROOT} would import {name} from {spec.origin}; run `make test`, or "
                 f"install this checkout: pip install --no-deps -e {ROOT}"
             )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Look for no garbage while ten thousand tests are collected, nor later among these and the
+    frameworks that they import: all of it stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def longest_first(items: list[pytest.Item]) -> None:
