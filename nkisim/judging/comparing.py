@@ -64,8 +64,8 @@ def _one(
         return said | {"why": f"dtype {found.dtype}, and the task's are {', '.join(sorted(kinds))}"}
     usual = (0.0, 0.0) if whole else TOLERANCES.get(str(found.dtype), TOLERANCES["float16"])
     r, a = (u if t is None else t for u, t in zip(usual, (rtol, atol), strict=True))
-    f, w = found.astype(np.float64), wanted.astype(np.float64)
     with np.errstate(all="ignore"):
+        f, w = found.astype(np.float64), wanted.astype(np.float64)
         error = np.abs(f - w)
         same = (f == w) | (np.isnan(f) & np.isnan(w))
         allowed = a + r * np.abs(w)

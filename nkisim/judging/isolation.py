@@ -61,7 +61,20 @@ def unpack(data: bytes) -> Message:
         raise ValueError(str(error)) from None
     if not isinstance(header, dict):
         raise ValueError("a header that is no dictionary")
-    return header, parts[1:]
+    return _printable(header), parts[1:]
+
+
+def _printable(x: Any) -> Any:
+    """Data of JSON without characters that no file takes, or that a terminal obeys."""
+    if isinstance(x, str):
+        return x if x.isprintable() else "".join(map(_character, x))
+    if isinstance(x, dict):
+        return {_printable(key): _printable(value) for key, value in x.items()}
+    return [_printable(value) for value in x] if isinstance(x, list) else x
+
+
+def _character(c: str) -> str:
+    return c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}"
 
 
 def _write(file: BinaryIO, message: bytes) -> None:
@@ -238,6 +251,8 @@ def _be_the_child(
         seconds = math.ceil(limits["seconds"])
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        written = limits["memory_mb"] << 20  # of one file, such as what it prints
+        resource.setrlimit(resource.RLIMIT_FSIZE, (written, written))
         try:
             reply = pack(*stage(header, blobs))
         except MemoryError:

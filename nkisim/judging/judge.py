@@ -110,12 +110,15 @@ def judge_all(
     verdicts = []
     nursery = Nursery()
     for kernel in kernels:
-        verdicts.append(
-            _guarded(kernel, functools.partial(_judged, nursery, kernel, task, seed, shrink))
-        )
-        if not nursery.alive:  # a judged process has killed it
+        found = _guarded(kernel, functools.partial(_judged, nursery, kernel, task, seed, shrink))
+        if not nursery.alive:
             nursery.close()
             nursery = Nursery()
+            if found.status == "error":  # perhaps it was a process that an earlier kernel has left
+                found = _guarded(
+                    kernel, functools.partial(judge, kernel, task, seed=seed, shrink=shrink)
+                )
+        verdicts.append(found)
     nursery.close()
     return verdicts
 

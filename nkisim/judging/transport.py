@@ -20,10 +20,10 @@ import numpy as np
 from nkisim.errors import Location
 from nkisim.frontends.neuronxcc.kernel import RULES as NEURONXCC_RULES
 from nkisim.frontends.nki.kernel import RULES as NKI_RULES
-from nkisim.ir.access import AccessPattern
+from nkisim.ir.access import AccessPattern, Form
 from nkisim.ir.dtypes import as_dtype
-from nkisim.ir.instruction import Engine
-from nkisim.ir.memory import Role, Space
+from nkisim.ir.instruction import Engine, Instruction
+from nkisim.ir.memory import Buffer, BufferKind, Role, Space
 from nkisim.ir.rules import Rules
 from nkisim.ir.settings import Settings
 from nkisim.ir.trace import Trace
@@ -72,6 +72,13 @@ def loads(data: bytes) -> tuple[Trace, list[AccessPattern]]:
         assert isinstance(trace, Trace)
         outputs = [AccessPattern(trace.buffers[n]) for n in numbers]
         assert all(b.number == n for n, b in enumerate(trace.buffers))
+        for buffer in trace.buffers:
+            _follow(buffer)
+        for instruction in trace.instructions:
+            _require_genuine(instruction)
+        for tensor in (*trace.arguments, *outputs):
+            if tensor.space.on_chip:
+                raise UntrustedTrace(f"{tensor.buffer} is an argument or a result")
     except UntrustedTrace:
         raise
     except Exception as error:  # whatever forged bytes do
@@ -79,11 +86,47 @@ def loads(data: bytes) -> tuple[Trace, list[AccessPattern]]:
     return trace, outputs
 
 
+def _follow(buffer: Buffer) -> None:
+    """Compute again what follows from a buffer's shape, type and memory."""
+    again = Buffer(
+        buffer.number,
+        buffer.shape,
+        buffer.dtype,
+        buffer.space,
+        par_axis=buffer.par_axis,
+        role=buffer.role,
+        place=buffer.place,
+    )
+    buffer.kind, buffer.strides = again.kind, again.strides
+
+
+_OF_THEIR_OWN = (Engine.DMA, Engine.SYNC, Engine.HOST)
+
+
+def _require_genuine(instruction: Instruction) -> None:
+    """Refuse an engine that does not run the instruction, and a view that is not as its form."""
+    own, engine = instruction.spec.engine, instruction.engine
+    if engine is not own and (
+        own in _OF_THEIR_OWN or engine in _OF_THEIR_OWN or engine is Engine.TENSOR
+    ):
+        raise UntrustedTrace(f"{instruction.opcode} on {engine.value}")
+    for tile in (*instruction.outs, *instruction.tiles_in):
+        form = tile.form
+        if (tile.shape, tile.base_shape, tile.coefs) != (form.shape, form.base_shape, form.coefs):
+            raise UntrustedTrace(f"{instruction.opcode} of a tile with the form of another one")
+
+
 class _Pickler(pickle.Pickler):
     def reducer_override(self, x: Any) -> Any:
         kind = type(x)
         if isinstance(x, Settings):
             return _settings, (kind, x.given)
+        if isinstance(x, Instruction):
+            return _instruction, tuple(getattr(x, name) for name in _GIVEN)
+        if isinstance(x, Form):
+            return _form, (x.shape, x.base_shape, x.coefs)
+        if isinstance(x, BufferKind):
+            return _kind, ()
         if isinstance(x, Enum):
             return _member, (kind.__name__, x.name)
         if isinstance(x, np.ndarray):
@@ -109,6 +152,8 @@ class _Unpickler(pickle.Unpickler):
             return _MAKERS[name]
         if module == Location.__module__ and name == Location.__name__:
             return Location
+        if name in (Form.__name__, Instruction.__name__, BufferKind.__name__):
+            raise UntrustedTrace(f"{name} is made again, of what is given")
         if (module + ".").startswith(_DATA) or module.startswith("nkisim.frontends."):
             found = super().find_class(module, name)
             if isinstance(found, type) and (
@@ -120,6 +165,21 @@ class _Unpickler(pickle.Unpickler):
 
 def _settings(kind: type[Settings], given: dict[str, Any]) -> Settings:
     return kind.of(given)
+
+
+_GIVEN = tuple(f.name for f in dataclasses.fields(Instruction) if f.init)
+
+
+def _instruction(*given: Any) -> Instruction:
+    return Instruction(*given)
+
+
+def _form(*given: Any) -> Form:
+    return Form.of(*given)
+
+
+def _kind() -> None:
+    return None  # computed again, once the buffer is there
 
 
 def _member(kind: str, name: str) -> Enum:
@@ -156,5 +216,8 @@ def _elsewhere(*args: Any, **kwargs: Any) -> Any:
 
 _MAKERS = {
     f.__name__: f
-    for f in (_settings, _member, _dtype, _array, _scalar, _rules, _machine, _function)
+    for f in (
+        *(_settings, _instruction, _form, _kind, _member),
+        *(_dtype, _array, _scalar, _rules, _machine, _function),
+    )
 }

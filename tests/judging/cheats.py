@@ -199,6 +199,29 @@ CHEATS = {
         ),
         REFUSED,
     ),
+    "runs on an engine that takes no time": Cheat(
+        _kernel(
+            "from nkisim.ir.instruction import Engine\n"
+            "from nkisim.trace.tracer import current\nout = doubled(x)\n"
+            "for i in current().trace.instructions: i.engine = Engine.HOST\nreturn out"
+        ),
+        REFUSED,
+    ),
+    "says that its argument is on the chip": Cheat(
+        _kernel(
+            "from nkisim.ir.memory import Space\nfrom nkisim.trace.tracer import current\n"
+            "out = doubled(x)\ncurrent().trace.arguments[0].buffer.space = Space.SBUF\nreturn out"
+        ),
+        REFUSED,
+    ),
+    "gives a tile another one's shape": Cheat(
+        _kernel(
+            "from nkisim.trace.tracer import current\nout = doubled(x)\n"
+            "for i in current().trace.instructions:\n"
+            "    for p in i.outs: p.form.shape = (1, 1)\nreturn out"
+        ),
+        REFUSED,
+    ),
     # the result
     "skips the last rows": Cheat(_kernel("return doubled(x, 128)"), WRONG),
     "returns memory that it did not write": Cheat(
@@ -268,5 +291,20 @@ CHEATS = {
     "goes on for ever": Cheat(_kernel("while True: pass"), LIMIT),
     "takes all memory": Cheat(_kernel("a = [bytearray(1 << 26) for _ in range(64)]"), LIMIT),
     "gives millions of instructions": Cheat(_kernel("while True: doubled(x)"), LIMIT),
+    "fills the disk": Cheat(
+        _kernel("file = open('BIG', 'wb')\nfile.seek(1 << 40)\nfile.write(b'x')\nfile.close()"),
+        REFUSED,
+    ),
+    "clears the terminal": Cheat(_kernel("raise ValueError('\\x1b[2J\\ud800 right')"), REFUSED),
+    "leaves a process that kills the judge of the next one": Cheat(
+        _kernel(
+            "return doubled(x, 128)",
+            "judge = os.getppid()\nif not os.fork():\n    os.setsid()\n"
+            "    if os.fork(): os._exit(0)\n"
+            "    os.closerange(0, 256)\n    time.sleep(0.3)\n    os.kill(judge, 9)\n"
+            "    os._exit(0)",
+        ),
+        (*WRONG, "error"),
+    ),
     "kills the judge": Cheat(_kernel("os.kill(os.getppid(), 9)\ntime.sleep(2)"), ("error",)),
 }

@@ -48,6 +48,7 @@ def test_a_cheat_is_defeated(verdicts, name):
     found = verdicts[name]
     assert found.status in CHEATS[name].expected, str(found)
     assert found.launches[0].why
+    assert str(found).replace("\n", "").isprintable()
 
 
 def test_a_kernel_that_knows_the_visible_shape_fails_a_hidden_one(tmp_path):
@@ -59,3 +60,17 @@ def test_a_kernel_that_knows_the_visible_shape_fails_a_hidden_one(tmp_path):
     )
     found = judge(written(tmp_path, "knows", code), task)
     assert [x.status for x in found.launches] == ["right", "refused"]
+
+
+def test_what_a_time_follows_from_is_computed_again(tmp_path):
+    """A form says how many elements a view has, and is the kernel's while it is traced."""
+    smaller = (
+        "from nkisim.trace.tracer import current\nout = doubled(x)\n"
+        "for i in current().trace.instructions:\n"
+        "    for p in (*i.outs, *i.tiles_in): p.form.size = 1\nreturn out"
+    )
+    body = "\n".join("    " + line for line in smaller.splitlines())
+    codes = {"honest": HONEST, "smaller": f"@nki.jit\ndef kernel(x):\n{body}\n"}
+    honest, forged = judge_all([written(tmp_path, n, c) for n, c in codes.items()], TASK)
+    assert honest.right
+    assert forged.launches[0].latency_us == honest.launches[0].latency_us
