@@ -150,6 +150,30 @@ def test_an_argument_is_as_the_caller_has_it(framework, form, dialect):
     assert built.New.made == created
 
 
+# Constants that JSON does not have.
+CONSTANTS = {
+    "keys": "{1: 2.0, 'a': 0.0, (1, 2): 0.0}",
+    "a ring": "ring(2.0)",
+    "depth": "{1: 2.0, 'l': deep(2.0)}",
+    "digits": "{1: 2.0, 'n': 10**5000}",
+    "no text": "{1: 2.0, 'o': Unprinted()}",
+}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("form", CONSTANTS)
+@pytest.mark.filterwarnings("ignore:.*AWS's compiler takes a subset of Python")
+def test_jax_hands_over_any_constant(form, dialect):
+    built = module(
+        dialect,
+        "class Unprinted:\n    def __repr__(self): raise KeyError('unprinted')",
+        f"def make(): return {CONSTANTS[form]}",
+        "@nki.jit\ndef kernel(x, a): return body(x, a[1] if isinstance(a, dict) else a[0])",
+    )
+    result = built.kernel(jnp.asarray(X), built.make())
+    np.testing.assert_array_equal(np.asarray(result), 2 * X)
+
+
 # What a kernel returns for its output `t`, the array in it, and what is 2.0 of it.
 RETURNED = {
     "__post_init__": ("Doubled(t)", "r.x", "r.s"),

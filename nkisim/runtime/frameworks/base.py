@@ -127,17 +127,27 @@ class FrameworkKernel:
                 [name, spec.shape, spec.dtype.name]
                 for name, spec in zip(_output_names(program), program.outputs, strict=True)
             ],
-            "constants": specialization.constants,
+            "constants": {k: _as_json(v) for k, v in specialization.constants.items()},
             "instructions": len(program.instructions),
             "digest": program.digest,
         }
-        text = json.dumps(fields, sort_keys=True, default=_describe)
+        text = json.dumps(fields, sort_keys=True)
         return base64.b64encode(text.encode()).decode()
 
 
 def _output_names(program: Program) -> list[str]:
     """Names of the outputs; one that the kernel left unnamed is called by its position."""
     return [spec.name or f"output{i}" for i, spec in enumerate(program.outputs)]
+
+
+def _as_json(constant: Any) -> Any:
+    """A constant as JSON has it, or text for one: a list in itself, a key that is no text."""
+    for described in (lambda: constant, lambda: _describe(constant)):
+        try:
+            return json.loads(json.dumps(described(), sort_keys=True, default=_describe))
+        except Exception:  # whatever a class of the caller's raises
+            continue
+    return type(constant).__qualname__
 
 
 def _describe(constant: Any) -> str:
