@@ -110,6 +110,18 @@ def test_what_an_argument_holds_may_change(name):
     assert instructions() == 4 * 2
 
 
+def test_another_object_with_the_same_attributes_is_another():
+    one, other = _Settings(1.0), _Settings(1.0)
+
+    def fill(x, given):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x) + (1.0 if given is one else 2.0))
+        return out
+
+    kernel, x = Kernel(fill), np.zeros((1, 1), np.float32)
+    assert [kernel(x, given)[0, 0] for given in (one, other, one)] == [1, 2, 1]
+
+
 class _Drawing(_Settings):
     def draw(self):
         return strategies.lists(strategies.integers() | strategies.text()).example()
