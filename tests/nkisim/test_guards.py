@@ -122,6 +122,17 @@ def test_another_object_with_the_same_attributes_is_another():
     assert [kernel(x, given)[0, 0] for given in (one, other, one)] == [1, 2, 1]
 
 
+def test_a_zero_with_a_sign_is_another_constant():
+    def fill(x, value):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.full(x.shape, value, x.dtype))
+        return out
+
+    kernel, x = Kernel(fill), np.zeros((1, 1), np.float32)
+    signs = [bool(np.signbit(kernel(x, value)[0, 0])) for value in (0.0, -0.0, 0.0)]
+    assert signs == [False, True, False]
+
+
 class _Drawing(_Settings):
     def draw(self):
         return strategies.lists(strategies.integers() | strategies.text()).example()
