@@ -38,6 +38,7 @@ from nkisim.trace.arguments import (
     holds_tensors,
     is_copied_whole,
     leaves,
+    map_arguments,
     map_leaves,
     signature,
 )
@@ -275,7 +276,7 @@ class Kernel(Decorated):
         Arguments may share memory: see nkisim.numerics.arguments.
         """
         if self.dialect.as_stored is not None:
-            args, kwargs = map_leaves(self.dialect.as_stored, (tuple(args), dict(kwargs)))
+            args, kwargs = map_arguments(self.dialect.as_stored, args, kwargs)
         given = leaves((args, kwargs))
         if any(isinstance(v, TensorSpec) for v in given):
             raise ParameterError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from types import MemberDescriptorType
 from typing import Any
@@ -118,6 +118,15 @@ def map_leaves(fn: Callable[[Any], Any], value: Any, *, fresh: bool = False) -> 
         if new_ones or fresh:
             copies[id(holder)] = _with(holder, new_ones)
     return copies.get(id(value), value)
+
+
+def map_arguments(
+    fn: Callable[[Any], Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call with `fn` applied to each of their leaves, as :func:`map_leaves`."""
+    if any(_is_container(type(x)) for x in (*args, *kwargs.values())):
+        return map_leaves(fn, (tuple(args), dict(kwargs)))
+    return tuple(map(fn, args)), {name: fn(x) for name, x in kwargs.items()}
 
 
 def _with(container: Any, changes: dict[int, Any]) -> Any:
@@ -234,7 +243,7 @@ def signature(value: Any) -> tuple[tuple[Any, ...], list[Any]]:
             key.append((getattr(value, "nki_type", "tensor"), tuple(value.shape), value.dtype))
             continue
         constants.append(value)
-        known = token(value)
+        known = None if type(value) in _CONTAINERS else token(value)
         if known is None and id(value) in seen:
             known = "again", seen[id(value)]
         if known is not None:

@@ -245,7 +245,7 @@ def _check_inside(name: str, grid: Grid, config: Config | None) -> None:
 
 def _check_in_graph(name: str, grid: Grid, machine: Machine) -> None:
     """The compiler of the graph, as the environment configures it, is for as many cores."""
-    if releases.release() == "0.6" or machine.abilities.cores < 2:
+    if machine.abilities.cores < 2 or releases.release() == "0.6":
         return
     flag = re.search(r"--lnc[= ]\s*(\d+)", os.environ.get("NEURON_CC_FLAGS", ""))
     said = flag[1] if flag else os.environ.get(CORES, "")

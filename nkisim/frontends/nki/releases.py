@@ -10,6 +10,7 @@ still does with NKI_COMPILER_FRONTEND=custom: `tracing` tells which.
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any, Literal, NamedTuple
 
@@ -203,7 +204,11 @@ def release() -> str:
     Raises:
         ParameterError: it names none that runs here.
     """
-    said = os.environ.get(VARIABLE, "")
+    return _named(os.environ.get(VARIABLE, ""))
+
+
+@functools.lru_cache(maxsize=8)
+def _named(said: str) -> str:
     found = ".".join(said.split(".")[:2]) or NEWEST
     if found not in SDK:
         raise ParameterError(

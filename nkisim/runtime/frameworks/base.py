@@ -18,7 +18,7 @@ import numpy as np
 from nkisim.numerics.program import Program, TensorSpec
 from nkisim.runtime.frameworks.programs import add_program
 from nkisim.runtime.kernel import Specialization, as_kernel
-from nkisim.trace.arguments import map_leaves
+from nkisim.trace.arguments import map_arguments
 
 # For each specialisation, its backend_config by func_name.
 _configs: weakref.WeakKeyDictionary[Specialization, dict[str, str]] = weakref.WeakKeyDictionary()
@@ -85,8 +85,7 @@ class FrameworkKernel:
             shape, dtype = self.map_framework_tensor(value)
             return TensorSpec(tuple(shape), self.translate_to_neuron_dtype(dtype))
 
-        abstract_args, abstract_kwargs = map_leaves(abstract, (args, kwargs))
-        return self.kernel.specialize(abstract_args, abstract_kwargs), tensors
+        return self.kernel.specialize(*map_arguments(abstract, args, kwargs)), tensors
 
     def dump_config(self, *args: Any, **kwargs: Any) -> tuple[str, list[str], list[str]]:
         """What the custom call of ``kernel(*args, **kwargs)`` carries.
