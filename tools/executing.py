@@ -3,7 +3,8 @@
 Pages run side by side, one a processor, the longest first, so that none is left over at the end.
 On Linux their kernels are forks of a process that has imported the frameworks (forks.py).
 How long each takes is in page_seconds.json, written by `--record` of build_book.py or notebooks.py
-on two cores of 2.9 GHz. On another machine the guess gets better with each page that ends.
+on two cores of 2.9 GHz, and of a new page when its result is first stored. On another machine the
+guess gets better with each page that ends.
 """
 
 from __future__ import annotations
@@ -64,15 +65,15 @@ class Ended(NamedTuple):
 
 
 def page_seconds() -> dict[str, dict[str, float]]:
-    """Seconds that the cells of each page took in each dialect where `--record` was last used."""
+    """Seconds that each page took in each dialect when that was last recorded."""
     return json.loads(SECONDS_FILE.read_text()) if SECONDS_FILE.is_file() else {}
 
 
-def record(ended: Iterable[Ended]) -> None:
-    """Keep how long the pages took that were executed now."""
+def record(ended: Iterable[Ended], anew: bool = True) -> None:
+    """Keep how long pages took that were executed now: all, or without `anew` those not known."""
     seconds = page_seconds()
     for run in ended:
-        if not run.error:
+        if not run.error and (anew or run.dialect not in seconds.get(run.page, {})):
             seconds.setdefault(run.page, {})[run.dialect] = round(run.seconds, 1)
     SECONDS_FILE.write_text(json.dumps(seconds, indent=1, sort_keys=True) + "\n")
 

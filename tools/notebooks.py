@@ -433,8 +433,8 @@ def store(runs: Sequence[tuple[str, str]], root: Path = ROOT, record: bool = Fal
             wrong.append(f"==> {run}\n{run.error}")
         elif results.write(run.result, run.page, run.dialect, root):
             print(f"==> {results.path(run.page, run.dialect, root).relative_to(root)}", flush=True)
-    if record:
-        executing.record(ended)
+    if root == ROOT:
+        executing.record(ended, anew=record)
     return wrong
 
 
