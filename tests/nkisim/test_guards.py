@@ -133,6 +133,22 @@ def test_a_zero_with_a_sign_is_another_constant():
     assert signs == [False, True, False]
 
 
+def test_a_trace_that_changes_what_it_reads_is_not_replayed():
+    on = [False]
+
+    def fill(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        on[0] = not on[0]
+        nl.store(out, nl.load(x))
+        return out
+
+    kernel, x = Kernel(fill), np.zeros((1, 1), np.float32)
+    for _ in range(2):
+        on[0] = False
+        kernel(x)
+        assert on == [True]
+
+
 class _Drawing(_Settings):
     def draw(self):
         return strategies.lists(strategies.integers() | strategies.text()).example()
