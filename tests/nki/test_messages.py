@@ -146,6 +146,21 @@ def test_an_array_without_axes_is_told_and_the_fix_works():
     using(add)(X, np.full((1, 1), 2.0, np.float32))
 
 
+@pytest.mark.parametrize(
+    ("op", "fix"),
+    [
+        (np.add, "write nl.add, the function"),
+        ("add", "write nl.add, the function"),
+        (nl.sum, "write nl.add: nl.sum is a function of a tile"),
+        (np.exp, "name one of these"),
+    ],
+)
+def test_an_operator_is_a_function_of_nki_language(op, fix):
+    with pytest.raises(KernelError, match=r"nisa\.tensor_scalar: operator") as caught:
+        using(lambda tile, x: nisa.tensor_scalar(tile, tile, op, 1.0))(X)
+    assert caught.value.fix.startswith(fix)
+
+
 def test_tensors_fit_the_chip():
     spec = nkisim.TensorSpec((1 << 20, 1 << 14), np.float32)  # 64 GiB
     kernel = using(lambda tile, x: None)

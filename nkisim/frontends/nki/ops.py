@@ -78,11 +78,15 @@ _REDUCED_BY = {"max": "maximum", "min": "minimum", "sum": "add", "prod": "multip
 
 def _no_operator(call: str, op: object, allowed: frozenset[str]) -> KernelError:
     given = op if isinstance(op, str) else getattr(op, "__name__", repr(op))
-    meant = _REDUCED_BY.get(given.removeprefix("nl."))
+    name = given.removeprefix("nl.")
+    meant = _REDUCED_BY.get(name)
+    fix = "name one of these; other functions take several instructions"
+    if meant in allowed:
+        fix = f"write nl.{meant}: nl.{given} is a function of a tile, no operator of two values"
+    elif name in allowed:  # its name, or the function of another package
+        fix = f"write nl.{name}, the function of nki.language"
     return ParameterError(
-        f"{call}: operator {given}",
+        f"{call}: operator {op!r}" if name in allowed else f"{call}: operator {given}",
         rule="it is one of nl." + ", nl.".join(sorted(allowed)),
-        fix=f"write nl.{meant}: nl.{given} is a function of a tile, no operator of two values"
-        if meant in allowed
-        else "name one of these; other functions take several instructions",
+        fix=fix,
     )
