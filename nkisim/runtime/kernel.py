@@ -343,8 +343,9 @@ class Kernel(Decorated):
     def cache_info(self) -> CacheInfo:
         """How often calls found the kernel traced, on any grid; named as in functools.lru_cache.
 
-        A kernel that can reach what is not compared whole (see nkisim.trace.guards) is traced at
-        each call; the logger `nkisim` says why, at the level INFO.
+        A kernel that can reach what is not compared whole (see nkisim.trace.guards), or returns an
+        object that its caller may change, is traced at each call; the logger `nkisim` says why, at
+        the level INFO.
         """
         return CacheInfo(self._cache.hits, self._cache.misses, len(self._cache.traces))
 

@@ -10,7 +10,8 @@ is compared whole:
 - modules: by the attributes that code asks them for. A module in a variable, in a container or in
   an argument could be asked for anything;
 - functions and classes of Python, NumPy and nkisim whose results follow from their arguments: they
-  are listed in nkisim.trace.listed.
+  are listed in nkisim.trace.listed. They are known by what they are, not by the names that they
+  have, and compared where anyone may change them.
 
 Whatever else there is, an iterator, a file, the clock, a cache, a random generator, an object of a
 C extension, means that the kernel is traced at each call. So does a trace that changes what it
