@@ -159,6 +159,7 @@ KINDS = {
         "dict": ("", "cfg.__dict__['S']", "cfg.S = 2.0"),
         "getattr": ("", "getattr(cfg, 'S')", "cfg.S = 2.0"),
         "computed getattr": ("s = 'S'", "getattr(cfg, s)", "cfg.S = 2.0"),
+        "computed hasattr": ("e = ''", "1.0 + hasattr(cfg, 'la' + e + 'te')", "cfg.late = 1"),
         "getattr with a default": ("", "getattr(cfg, 'LATE', 1.0)", "cfg.LATE = 2.0"),
         "computes": (
             "cfg.__getattr__ = lambda name: S",
