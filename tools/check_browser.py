@@ -2,13 +2,12 @@
 
     python tools/check_browser.py [PAGE ...]      default: every page of _build/html
 
-On a desktop and on a phone: nothing is logged as an error or asked of the network, nothing is
-wider than the screen, no text is smaller than 9 pixels. On a phone no table or printed text scrolls
-sideways: only code and graphs do. Then each choice among pictures shows
+On a desktop in each dialect, and on a phone: nothing is logged as an error or asked of the
+network, nothing is wider than the screen, no text is smaller than 9 pixels. On a phone no table or
+printed text scrolls sideways: only code and graphs do. Then each choice among pictures shows
 another one when it is clicked, what moves does when Play is pressed, the search finds what readers
 look for, a page has its text and its pictures with scripts switched off, and a chosen dialect of
-NKI hides the other on every page. Prints one line a
-finding, and exits 1 if there is any.
+NKI hides the other on every page. Prints one line a finding, and exits 1 if there is any.
 """
 
 import argparse
@@ -35,6 +34,7 @@ SEARCHES = {
 }
 PATIENCE = 20  # seconds for the search to answer
 SMALLEST = 9  # pixels
+DESKTOP, PHONE = WIDTHS  # pixels
 
 # Texts that are drawn smaller than SMALLEST, with the scale of the picture that they are in.
 SMALL_TEXT = """
@@ -135,17 +135,22 @@ IMPORTED = {"neuronxcc": r"^(import|from) neuronxcc[.]nki", "nki": r"^import nki
 
 
 def check_page(browser: Browser, page: Path) -> Iterator[str]:
-    """Yield what is wrong with one page."""
-    for width, height in WIDTHS.items():
-        browser.open(page.as_uri(), width, height, "light")
-        for problem in [*browser.evaluate(OVERFLOW), *browser.complaints()]:
-            yield f"{width}px: {problem}"
-        for sideways in browser.evaluate(SIDEWAYS) if width < 720 else ():
-            yield f"{width}px: scrolls sideways: {sideways}"
-        for text in browser.evaluate(SMALL_TEXT)[:3]:
-            yield f"{width}px: smaller than {SMALLEST} pixels: {text}"
+    """Yield what is wrong with one page on a phone, and when its pictures are clicked."""
+    browser.open(page.as_uri(), PHONE, WIDTHS[PHONE], "light")
+    for problem in check_layout(browser):
+        yield f"{PHONE}px: {problem}"
+    for sideways in browser.evaluate(SIDEWAYS):
+        yield f"{PHONE}px: scrolls sideways: {sideways}"
     yield from browser.evaluate(CHOICES)
     yield from check_moving(browser)
+
+
+def check_layout(browser: Browser, site: str | None = None) -> Iterator[str]:
+    """Yield what is too wide, too small, logged, or asked of another place than the site."""
+    yield from browser.evaluate(OVERFLOW)
+    yield from browser.complaints(site)
+    for text in browser.evaluate(SMALL_TEXT)[:3]:
+        yield f"smaller than {SMALLEST} pixels: {text}"
 
 
 def check_moving(browser: Browser) -> Iterator[str]:
@@ -171,7 +176,7 @@ def check_search(browser: Browser, site: str) -> Iterator[str]:
             yield f"search for {query!r}: there is no {wanted}"
             continue
         url = f"{site}/search.html?q={urllib.parse.quote_plus(query)}"
-        browser.open(url, 1280, WIDTHS[1280], "light")
+        browser.open(url, DESKTOP, WIDTHS[DESKTOP], "light")
         deadline = time.monotonic() + PATIENCE
         while (found := browser.evaluate(FIRST_RESULT)) is None and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -181,8 +186,8 @@ def check_search(browser: Browser, site: str) -> Iterator[str]:
 
 
 def check_dialects(browser: Browser, pages: list[Path], site: str) -> Iterator[str]:
-    """Yield what a reader who has chosen a dialect sees of the other, on pages in both."""
-    width, height = 1280, WIDTHS[1280]
+    """Yield what a reader on a desktop who has chosen a dialect sees amiss, or of the other."""
+    width, height = DESKTOP, WIDTHS[DESKTOP]
     urls = {page: f"{site}/{page.relative_to(SITE).as_posix()}" for page in pages}
     if not urls:
         return
@@ -194,6 +199,8 @@ def check_dialects(browser: Browser, pages: list[Path], site: str) -> Iterator[s
             browser.open(url, width, height, "light")
             found = browser.evaluate(look)
             name = page.relative_to(SITE).as_posix()
+            for problem in check_layout(browser, site):
+                yield f"{name}: {width}px, {chosen}: {problem}"
             if found["chosen"] != chosen:
                 yield f"{name}: {chosen} was chosen, and is forgotten"
             if not found["early"]:
@@ -223,7 +230,7 @@ def check_without_scripts(browser: Browser, pages: list[Path]) -> Iterator[str]:
     """Yield what is missing when scripts are switched off."""
     browser.call("Emulation.setScriptExecutionDisabled", value=True)
     for page in pages:
-        browser.open(page.as_uri(), 1280, WIDTHS[1280], "light", settle=False)
+        browser.open(page.as_uri(), DESKTOP, WIDTHS[DESKTOP], "light", settle=False)
         for problem in browser.evaluate(WITHOUT_SCRIPTS):
             yield f"{page.relative_to(SITE)} without scripts: {problem}"
     browser.call("Emulation.setScriptExecutionDisabled", value=False)

@@ -156,8 +156,8 @@ class Browser:
             name = f"{path.stem}-{part + 1}.png" if part else path.name
             path.with_name(name).write_bytes(base64.b64decode(shot["data"]))
 
-    def complaints(self) -> list[str]:
-        """Return errors that the page logged and requests it sent over the network."""
+    def complaints(self, site: str | None = None) -> list[str]:
+        """Return errors that the page logged, and requests it sent, but those to a site."""
         found = []
         for event in self.events:
             params = event["params"]
@@ -169,7 +169,8 @@ class Browser:
                 found.append(f"throws: {text.splitlines()[0]} {details.get('url', '')}")
             elif event["method"] == "Network.requestWillBeSent":
                 url = params["request"]["url"]
-                if url.startswith(("http:", "https:", "ws:", "wss:")):
+                own = site is not None and url.startswith(site)
+                if url.startswith(("http:", "https:", "ws:", "wss:")) and not own:
                     found.append(f"asks the network for {url}")
         return list(dict.fromkeys(found))
 
