@@ -2,6 +2,7 @@
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 from cheats import CHEATS, HONEST, PREAMBLE
@@ -74,3 +75,8 @@ def test_what_a_time_follows_from_is_computed_again(tmp_path):
     honest, forged = judge_all([written(tmp_path, n, c) for n, c in codes.items()], TASK)
     assert honest.right
     assert forged.launches[0].latency_us == honest.launches[0].latency_us
+
+
+def test_the_page_for_teachers_counts_the_cheats():
+    page = Path(__file__).resolve().parents[2] / "book" / "teaching.md"
+    assert f"We hold {len(CHEATS)} such kernels" in page.read_text()
