@@ -1,8 +1,9 @@
 """The chip that a reader has: published figures for estimates on the pages.
 
-It is the one that kernels are modelled for. Where nothing names it, the dialect of NKI does:
-`neuronxcc.nki` is for inf2 and trn1, `import nki` for trn2. The figures are those of the cost
-model, `nkisim.machine`, which names the source of each.
+It is the one that kernels are modelled for. Where nothing names it, that is the simulator's for the
+dialect of NKI: NeuronCore-v2 (inf2 and trn1) for `neuronxcc.nki`, and v4 (trn3) for `import nki`.
+The pages in `import nki` set NEURON_PLATFORM_TARGET_OVERRIDE=trn2. The figures are those of the
+cost model, `nkisim.machine`, which names the source of each.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from dataclasses import dataclass
 
 import kernels
 from kernels.logical_core import instance
-from nkisim.machine import GEN2, GEN3, Machine
-from nkisim.machine.target import OVERRIDE, PLATFORMS, target
+from nkisim.machine import Machine
+from nkisim.machine.target import DEFAULTS, OVERRIDE, PLATFORMS, target
 
 
 @dataclass(frozen=True)
@@ -96,26 +97,23 @@ class Chip:
         return (self.machine.timing.before_ns + self.machine.timing.after_ns) / 1e9
 
 
-CHIPS = {"neuronxcc": Chip(GEN2), "nki": Chip(GEN3)}
-"""The chip of each dialect, by the name that `kernels.dialect` has for it."""
-
-
 def chip() -> Chip:
     """The chip that kernels are modelled for, or run on.
 
     Returns:
-        The chip that NEURON_PLATFORM_TARGET_OVERRIDE or NEURON_CC_FLAGS names, else that of the
-        instance this is, else the one that goes with the dialect of `kernels`.
+        The chip that NEURON_PLATFORM_TARGET_OVERRIDE or NEURON_CC_FLAGS names. Without them, where
+        the SDK runs the kernels, that of the instance this is; else what the simulator models for
+        the dialect of `kernels`. A kernel's own platform_target counts for that kernel only.
 
     Raises:
         RuntimeError: nothing settles it: a program has imported `nki`, `kernels` took
             `neuronxcc.nki`, and none of the variables is set.
         ParameterError: the environment names no chip.
     """
-    named = target(default=CHIPS[kernels.dialect].machine)
+    named = target(default=DEFAULTS[kernels.dialect])
     if named.source:
         return Chip(named.machine)
-    if instance() in PLATFORMS:
+    if kernels.backend != "nkisim" and instance() in PLATFORMS:
         return Chip(PLATFORMS[instance()])
     if _imported() == ["nki"] != [kernels.dialect] and not os.environ.get("NKI_DIALECT"):
         raise RuntimeError(
@@ -123,7 +121,7 @@ def chip() -> Chip:
             f"where {OVERRIDE} is not set; the kernels of this book are those of neuronxcc.nki "
             f"here, for inf2 and trn1. Set {OVERRIDE} to trn2, trn3 or inf2."
         )
-    return CHIPS[kernels.dialect]
+    return Chip(named.machine)
 
 
 def _imported() -> list[str]:

@@ -131,7 +131,7 @@ def payoff(module: HloModule | FxModule, *, name: str = "", on: Chip | None = No
             operation alone, with its gradient
             if it is trained.
         name: of the operation, for the report.
-        on: whose rates; the chip of the dialect when None.
+        on: whose rates; those of `nkibook.chip.chip()` when None.
 
     Returns:
         Its bounds and a verdict.

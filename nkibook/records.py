@@ -166,7 +166,7 @@ def dma_bound(
     """Return the least time in which one NeuronCore can move bytes between HBM and SBUF.
 
     The rates, and what a launch adds, are those of the cost model for :func:`nkibook.chip.chip`:
-    the target's, else NeuronCore-v2 for `neuronxcc.nki` and v3 for `import nki`. On v2 sixteen DMA
+    the one that kernels are modelled for. On v2 sixteen DMA
     engines load 17 bytes a nanosecond each (DMA bandwidth guide of the AWS Neuron SDK
     documentation) and store 17.9 (traces of trn1 that students of Stanford's CS149 published).
 

@@ -34,6 +34,10 @@ PLATFORMS = {
 }
 
 
+DEFAULTS = {"neuronxcc": GEN2, "nki": GEN4}
+"""What a kernel of each dialect is traced for where nothing names a generation."""
+
+
 class Target(NamedTuple):
     """A generation, and what chose it.
 

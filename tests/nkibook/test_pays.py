@@ -6,9 +6,10 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
 from nkibook import pays  # noqa: E402
-from nkibook.chip import CHIPS  # noqa: E402
+from nkibook.chip import Chip  # noqa: E402
 from nkibook.hlo import jax_hlo  # noqa: E402
 from nkibook.pays import DISPATCH_US, payoff  # noqa: E402
+from nkisim.machine import GEN2, GEN3  # noqa: E402
 
 BF16 = 2
 
@@ -77,10 +78,10 @@ COUNTED = {
 
 
 # 128 lanes, at the clocks that AWS publishes: 1.4 GHz, and 1.2 on a NeuronCore-v3.
-@pytest.mark.parametrize(("dialect", "ghz"), [("neuronxcc", 1.4), ("nki", 1.2)])
-def test_exponentials_bound_attention(dialect, ghz):
+@pytest.mark.parametrize(("machine", "ghz"), [(GEN2, 1.4), (GEN3, 1.2)])
+def test_exponentials_bound_attention(machine, ghz):
     args = [struct(8, 2048, 64)] * 3
-    found = payoff(jax_hlo(attention, *args), on=CHIPS[dialect])
+    found = payoff(jax_hlo(attention, *args), on=Chip(machine))
     exponentials = 8 * 2048**2 / 128 / ghz / 1e3
     assert found.least_us == pytest.approx(exponentials)
     said = f"since its exponentials take the Scalar Engine {exponentials:.0f} µs"
@@ -119,9 +120,9 @@ def test_bytes_of_a_fused_program(what):
         (attention, [struct(1, 256, 64)] * 3, "not as a program of its own"),
     ],
 )
-@pytest.mark.parametrize("dialect", CHIPS)
-def test_verdicts(function, args, says, dialect):
-    found = payoff(jax_hlo(function, *args), on=CHIPS[dialect])
+@pytest.mark.parametrize("machine", [GEN2, GEN3])
+def test_verdicts(function, args, says, machine):
+    found = payoff(jax_hlo(function, *args), on=Chip(machine))
     assert says in found.verdict
     assert found.least_us <= found.fused_us * 1.001 <= found.apart_us * 1.002
     assert ("also" in found.verdict) == (found.saves_us > DISPATCH_US)

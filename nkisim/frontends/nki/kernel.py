@@ -27,7 +27,8 @@ from nkisim.ir.access import AccessPattern
 from nkisim.ir.grid import MAX_CORES, SINGLE, Grid, NeuronCores
 from nkisim.ir.memory import Role
 from nkisim.ir.rules import Rules, Words
-from nkisim.machine import GEN4, Machine
+from nkisim.machine import Machine
+from nkisim.machine.target import DEFAULTS
 from nkisim.numerics.emulated import keep_fp32
 from nkisim.trace.arguments import leaves
 from nkisim.trace.tracer import current_if_any
@@ -324,7 +325,7 @@ NKI = Dialect(
     "nki",
     _trace,
     _grid,
-    machine=GEN4,
+    machine=DEFAULTS["nki"],
     cores=_cores,
     check_inside=_check_inside,
     check_in_graph=_check_in_graph,

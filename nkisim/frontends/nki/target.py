@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nkisim.machine import GEN4, Machine
+from nkisim.machine import Machine
 from nkisim.machine import target as targets
 from nkisim.trace.tracer import current_if_any
 
@@ -14,7 +14,7 @@ def target() -> targets.Target:
     Raises:
         ParameterError: the environment names no generation.
     """
-    return targets.target(default=GEN4)
+    return targets.target(default=targets.DEFAULTS["nki"])
 
 
 def current_machine() -> Machine:
