@@ -162,6 +162,13 @@ def check_operand_types(name: str, dtypes: tuple[np.dtype, ...]) -> None:
         )
 
 
+def bits_dtype(*dtypes: np.dtype) -> np.dtype:
+    """The type that bit operators work in: the first operand's where all have as many bits. It is
+    float32 where no integer type holds all of them: uint32 with int8."""
+    same = all(dt.itemsize == dtypes[0].itemsize for dt in dtypes)
+    return dtypes[0] if same and BOOL not in dtypes else compute_dtype(*dtypes)
+
+
 def bind(
     name: str, out: np.dtype, ins: tuple[np.dtype, ...], native: bool = False
 ) -> Callable[..., None]:
@@ -183,7 +190,7 @@ def bind(
             direct = False
         return _into(fn) if direct and isinstance(fn, np.ufunc) else _via(fn, F32)
     if op.kind == "bits":
-        wide = compute_dtype(*ins)
+        wide = bits_dtype(*ins)
         if wide == BOOL and name not in _OF_TRUTH_VALUES:
             wide = np.dtype(np.uint8)
         if out == wide and isinstance(fn, np.ufunc):

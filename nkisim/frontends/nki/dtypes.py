@@ -121,6 +121,12 @@ def _look_up(dtype: object, what: str) -> Type:
     return TYPES[name]
 
 
+def as_integers(dtype: str) -> str:
+    """How to have the bits of a type as integers, which bit operators take: a message's fix."""
+    bits = 8 * TYPES[dtype].itemsize
+    return f"view the bits as integers of the same size: t.view(nl.uint{bits})"
+
+
 def packed_numpy(name: str) -> np.dtype:
     """What an array holds that is passed as a packed type: a record of four elements, or of the
     16 bits that hold four of 4 bits, the first in the lowest. Its field has the type's name."""

@@ -80,17 +80,22 @@ def same_domain(call: str, *tensors: NkiTensor) -> tuple[Walk, ...]:
     )
 
 
+def _to_each_partition(row: NkiTensor, lanes: int) -> str:
+    """How to have what one partition holds in several."""
+    count = free_of(row)
+    return (
+        f"load the row into each partition: t = nl.ndarray(({lanes}, {count}), "
+        f"dtype=nl.{row.dtype}, buffer=nl.sbuf), then nisa.dma_copy(dst=t, "
+        f"src=row.ap([[0, {lanes}], [1, {count}]])), where row is in HBM"
+    )
+
+
 def _to_one_size(x: NkiTensor, y: NkiTensor) -> str:
     """How to give two tensors as many partitions, and elements in each."""
     for one, other in ((x, y), (y, x)):
         lanes, whole = other.shape[0], one._declared
         if one.shape[0] == 1 < lanes and free_of(one) == free_of(other):
-            count = free_of(one)
-            return (
-                f"load the row into each partition: t = nl.ndarray(({lanes}, {count}), "
-                f"dtype=nl.{one.dtype}, buffer=nl.sbuf), then nisa.dma_copy(dst=t, "
-                f"src=row.ap([[0, {lanes}], [1, {count}]])), where row is in HBM"
-            )
+            return _to_each_partition(one, lanes)
         if one.shape[0] == 1 and one.shape[1] == lanes and whole[1:2] == (lanes,) and whole[0] > 1:
             turned = (lanes, whole[0], *whole[2:])
             index = ", ".join([":", "i", *[":"] * (len(whole) - 2)])
@@ -135,6 +140,15 @@ def common(
     return [(shape, own) for own in strides]
 
 
+def _to_a_column(t: NkiTensor, lanes: int) -> str:
+    """How to give a tensor one element in each of some partitions."""
+    if t.shape[0] == 1 < lanes and free_of(t) == 1:
+        return _to_each_partition(t, lanes)
+    if t.shape[0] != lanes:
+        return f"give it {lanes} partitions, as the data has"
+    return "slice it to one column, t[:, 0:1], or use nisa.tensor_tensor for a whole tensor"
+
+
 def vector(call: str, name: str, t: NkiTensor, lanes: int, axes: int) -> Walk:
     """The walk of a (P, 1) operand, one element a partition, beside tensors of some axes.
 
@@ -145,6 +159,6 @@ def vector(call: str, name: str, t: NkiTensor, lanes: int, axes: int) -> Walk:
         raise ShapeError(
             f"{call}: {name} is {t.describe()}",
             rule=f"{name} is a number, or a ({lanes}, 1) tensor: one element a partition",
-            fix="slice it to one column, or use nisa.tensor_tensor for a whole tensor",
+            fix=_to_a_column(t, lanes),
         )
     return (lanes, *[1] * (axes - 1)), (t._layout.strides[0], *[1] * (axes - 1))

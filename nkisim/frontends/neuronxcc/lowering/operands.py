@@ -11,6 +11,7 @@ from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
 from nkisim.frontends.neuronxcc.lowering.numbers import brief, number
 from nkisim.frontends.neuronxcc.tensors.index import broadcast_shapes
+from nkisim.frontends.neuronxcc.tensors.indirect import IndirectTensor
 from nkisim.frontends.neuronxcc.tensors.reshaping import as_tile, expand_dims, once
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.memory import Space
@@ -28,6 +29,14 @@ def require_tensor(what: str, x: object) -> None:
                 rule="a kernel is written in one dialect",
                 fix="import nki.language as nl and nki.isa as nisa; their instructions take the "
                 "destination first, and return none",
+            )
+        if isinstance(x, IndirectTensor):
+            raise ParameterError(
+                f"{what} is given a view of shape {tuple(x.shape)} that a tile indexes",
+                rule="views indexed with a tile are for nl.load, nl.store and the copies and "
+                "gathers of nki.isa",
+                fix="copy the view with nisa.tensor_copy_dynamic_src first, or index with what is "
+                "known while tracing",
             )
         raise ParameterError(
             f"{what} is given {brief(x)}",

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from nkisim.errors import ParameterError
+from nkisim.errors import IndexingError, ParameterError
 from nkisim.frontends.nki.registers import RunTimeInteger
 from nkisim.frontends.nki.session import current
 from nkisim.frontends.nki.tensors.indexing import DynamicSlice
@@ -69,7 +69,18 @@ def _range(name: str, start: Any, stop: Any, step: Any) -> range:
 
 
 def ds(start: Any, size: int) -> Any:
-    """The slice start:start + size; `start` may be a scalar, a register or a one-element tile."""
+    """The slice start:start + size; `start` may be a scalar, a register or a one-element tile.
+
+    Raises:
+        IndexingError: a size that is known only at run time.
+    """
+    if isinstance(size, (RunTimeInteger, NkiTensor)):
+        raise IndexingError(
+            "nl.ds with a size that is known only at run time",
+            rule="the size of a view is known while tracing; its start may be a register or a "
+            "scalar",
+            fix="write an integer for the size, such as a shape's",
+        )
     if isinstance(start, (RunTimeInteger, NkiTensor)):
         return DynamicSlice(start, size)
     return slice(start, start + size)

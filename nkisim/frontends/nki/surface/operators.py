@@ -27,7 +27,7 @@ from nkisim.errors import (
 )
 from nkisim.frontends.nki import ops
 from nkisim.frontends.nki.declare import make
-from nkisim.frontends.nki.dtypes import INTEGERS
+from nkisim.frontends.nki.dtypes import INTEGERS, as_integers
 from nkisim.frontends.nki.operands import check_on_chip, same_domain
 from nkisim.frontends.nki.session import Recipe, current
 from nkisim.frontends.nki.surface.isa.copies import tensor_copy
@@ -170,7 +170,7 @@ def _whole(name: str, tile: NkiTensor) -> None:
         raise DTypeError(
             f"nl.{name} of {tile.describe()}",
             rule="bit operators take integer types, and do not convert",
-            fix="view the bits as an integer type: t.view(nl.uint32)",
+            fix=as_integers(tile.dtype),
         )
 
 

@@ -92,11 +92,15 @@ def _is_tensor(k: object) -> bool:
 def _expanded(tensor: Views, key: tuple) -> tuple:
     n = len(tensor._layout.shape)
     dots = [i for i, k in enumerate(key) if k is Ellipsis]
+    if any(k is None for k in key):
+        raise _no_index(tensor, None)
     if len(dots) > 1 or len(key) - len(dots) > n:
         raise IndexingError(
             f"{len(key)} indices on {tensor.describe()}",
             rule=f"it has {n} axes; `...` stands for those in between, once",
-            fix="give one index an axis",
+            fix="give each axis one index, at most"
+            if len(dots) < 2
+            else "write `...` once, and `:` for each other axis",
         )
     if dots:
         at = dots[0]
@@ -150,12 +154,18 @@ def _range(tensor: Views, axis: int, n: int, k: slice) -> tuple[int, int, int]:
         )
     low = 0 if start is None else start + n if start < 0 else start
     high = n if stop is None else stop + n if stop < 0 else stop
+    if 0 <= high < low <= n:
+        raise OutOfBoundsError(
+            f"slice {_spelled(k)} on axis {axis} of {tensor.describe()}",
+            rule="a slice walks forward, from its start to its end",
+            fix=f"write {high}:{low}, if that is meant",
+        )
     if not (0 <= low <= high <= n):
         raise OutOfBoundsError(
             f"slice {_spelled(k)} on axis {axis} of {tensor.describe()}",
             rule=f"the axis has {n} elements; a slice that extends beyond the axis is an "
             "error, where NumPy would shorten it",
-            fix=f"write min({_spelled(k).partition(':')[2] or n}, {n}) for the end",
+            fix=f"write min({high}, {n}) for the end" if 0 <= low < n else f"begin in 0..{n - 1}",
         )
     return low, -(-(high - low) // step), step
 

@@ -133,7 +133,9 @@ def _dma(dst: NkiTensor, src: NkiTensor, priority, mode: dge_mode, queue: engine
         raise ParameterError(
             f"{call}: engine {queue.name} with dge_mode.{mode.name}",
             rule="an engine starts a DMA with hardware descriptor generation only",
-            fix="pass dge_mode=nisa.dge_mode.hwdge, or no engine",
+            fix="pass dge_mode=nisa.dge_mode.hwdge, or no engine"
+            if machine.abilities.hardware_descriptors and queue in (engine.sync, engine.scalar)
+            else "pass no engine",
         )
     check_types(call, dst, src)
     walks = dma_walks(call, dst, src)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from nkisim.errors import (
     DTypeError,
     MemorySpaceError,
@@ -20,6 +22,7 @@ from nkisim.frontends.nki.tensors.layout import merged
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
+from nkisim.numerics.alu import bits_dtype
 
 
 def constant(x: float) -> Any:
@@ -47,8 +50,15 @@ def check_bits(call: str, names: list[str], **tensors: NkiTensor) -> None:
             raise DTypeError(
                 f"{call}: nl.{names[0]} with {which} {t.describe()}",
                 rule="bit operators take integer types, and do not convert",
-                fix="view the bits as an integer type: t.view(nl.uint32)",
+                fix=dtypes.as_integers(t.dtype),
             )
+    read = [np.dtype(t.dtype) for which, t in tensors.items() if which != "dst"]
+    if bits_dtype(*read) == np.float32:
+        raise DTypeError(
+            f"{call}: nl.{names[0]} of " + " and ".join(map(str, read)),
+            rule="bit operators take integer types, and do not convert: no integer type holds both",
+            fix="convert one of them to the other's type with nisa.tensor_copy",
+        )
 
 
 def no_packed(call: str, **tensors: NkiTensor) -> None:

@@ -23,6 +23,7 @@ from nkisim.frontends.nki.surface.isa.copies import settled_pair, wrong_engine
 from nkisim.frontends.nki.surface.isa.enums import ENGINES, NkiInstruction, engine
 from nkisim.frontends.nki.surface.isa.vector.checks import check_bits, constant, no_packed, one_psum
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
+from nkisim.ir.dtypes import check_constant
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 from nkisim.numerics.ops.elementwise import Operators
@@ -215,6 +216,8 @@ def steps_of(
                     rule="bit operators take integers, and do not convert",
                     fix=f"write {which}={int(operand)}, if that is meant",
                 )
+            if name in BITS:
+                check_constant(f"{call}: {which} of nl.{name}", operand, np.dtype(np.int32))
             operands.append(operand)
         steps.append((name, bool(reverse)))
     bits = [name in BITS for name, _ in steps]
