@@ -18,6 +18,7 @@ from nkisim.frontends.nki.tensors.tensor import NkiTensor
 _PUBLIC = arguments.public(
     "nl", constants, control, functions, grids, loops, memory, movement, operators
 )
+_PUBLIC["range"] = range  # no page of AWS lists it; its nki-library loops with it
 globals().update(_PUBLIC)
 arguments.check_methods(NkiTensor)
 _TileSize = constants._TileSize  # AWS documents it by this name

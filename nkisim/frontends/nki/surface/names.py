@@ -27,7 +27,6 @@ ELSEWHERE = {
         "fp32": "use nl.tile_size and Python floats",
         "gemm_grid": "index with nl.program_id(0)",
         "bool": "nl.bool_",
-        "range": "Python's range",
         "invert_": "nl.invert",
         "bfp16": "nl.bfloat16",
         "tensor": "nl.NkiTensor",
