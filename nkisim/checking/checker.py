@@ -187,16 +187,24 @@ class Checker:
         return self._memory_state.left_out(tensor)
 
     def on_allocate(
-        self, shape: tuple[int, ...], dtype: np.dtype, space: Space, par_axis: int, name: str
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        space: Space,
+        par_axis: int,
+        name: str,
+        placed: bool = False,
     ) -> None:
+        """A tensor is declared; `placed` tells whether the kernel places its tiles."""
         key = (shape, dtype, space, par_axis)
         if self.modes["tile"] == "off" or key in self._fitting:
             return
-        error = check_allocation(*key, name, self.trace)
-        if error is None:
+        found = check_allocation(*key, name, placed, self.trace)
+        if found is None:
             self._fitting.add(key)
         else:
-            self.report("tile", error)
+            error, taken = found
+            self.report("tile", error, mild=taken)
 
     def untouched(self, tensor: AccessPattern) -> bool:
         """Whether nothing wrote any element of a tile."""

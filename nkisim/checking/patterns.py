@@ -154,10 +154,20 @@ def check_allocation(
     space: Space,
     par_axis: int,
     name: str,
+    placed: bool,
     trace: Trace,
-) -> KernelError | None:
+) -> tuple[KernelError, bool] | None:
     """A tile fits 128 partitions and the bytes of one partition. One with less than two axes is
-    found where it is used: kernels declare some that they never use."""
+    found where it is used: kernels declare some that they never use.
+
+    Args:
+        shape, dtype, space, par_axis, name: of the tensor.
+        placed: whether the kernel places its tiles.
+        trace: so far.
+
+    Returns:
+        What is wrong, and whether the compiler takes it all the same.
+    """
     if not space.on_chip or len(shape) < 2:
         return None
     machine = trace.machine
@@ -168,12 +178,23 @@ def check_allocation(
         return None
     what = f"{name + ': ' if name else ''}a {dtype}{list(shape)} tile in {space.label}"
     if shape[par_axis] > machine.partitions:
-        return _too_many_partitions(what, shape[par_axis], machine.partitions)
+        return _too_many_partitions(what, shape[par_axis], machine.partitions), False
     bank = "a PSUM bank" if trace.rules.one_bank else "PSUM"
     unit = bank if space is Space.PSUM else "SBUF"
-    return TileSizeError(
+    rule = f"{unit} of {machine.name} gives a tile {room:,} bytes a partition"
+    taken = False
+    if space is Space.PSUM and need <= machine.psum_bytes:
+        taken = machine.abilities.beyond_pages and not placed
+        if taken:
+            rule += (
+                " (NKI programming model, tile-size constraint 2); a trn2 took a tile over several "
+                "banks, and so does the simulator"
+            )
+        elif not placed:
+            rule += "; larger ones are known to pass on a trn2 only"
+    error = TileSizeError(
         f"{what} needs {need:,} bytes a partition",
-        rule=f"{unit} of {machine.name} gives a tile {room:,} bytes a partition",
+        rule=rule,
         fix="divide the free axes into smaller tiles, or use a narrower dtype"
         + (
             "; of several tiles mark the partition axis, as in "
@@ -182,6 +203,7 @@ def check_allocation(
             else ""
         ),
     )
+    return error, taken
 
 
 def _too_few_axes(tensor: AccessPattern) -> TileSizeError:

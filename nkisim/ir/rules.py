@@ -76,7 +76,8 @@ class Rules:
             instruction, or None.
         checks_at_end: by the name of the check, `f(trace)`: the errors in a whole trace, each with
             whether nothing but the order of iterations makes it right.
-        one_bank: whether a tile in PSUM fits a bank.
+        one_bank: whether a tile in PSUM fits a bank, by AWS's pages; a larger one is taken, with a
+            warning, where the machine's abilities say so.
         places_all: whether a kernel that places tiles places all of them: the compiler refuses
             others, and instructions that need a tile of its own.
         alike_is_harmless: whether instances that all do the same may read what others write: it is

@@ -45,6 +45,9 @@ class Abilities:
         random_state_in_psum: whether the Vector Engine writes that state to PSUM.
         places_of_exchanges: whether nki.collectives.all_to_all_v chooses places in what it
             receives, and whose groups then are whole devices.
+        beyond_pages: whether `neuronxcc.nki` takes two things that AWS's pages exclude: a tile in
+            PSUM that is larger than a bank, and nisa.nc_transpose of more than 32 x 32 on the
+            Vector Engine. Source: kernels that passed on a trn2; of others nothing is known.
     """
 
     cores: int = 1
@@ -67,6 +70,7 @@ class Abilities:
     random_state_engines: tuple[str, ...] = ()
     random_state_in_psum: bool = False
     places_of_exchanges: bool = False
+    beyond_pages: bool = False
 
 
 _V3 = Abilities(
@@ -82,6 +86,7 @@ _V3 = Abilities(
     fp8_pairs=True,
     random_engines=("vector", "gpsimd"),
     random_state_engines=("gpsimd",),
+    beyond_pages=True,
 )
 _V4 = replace(
     _V3,
@@ -95,6 +100,7 @@ _V4 = replace(
     random_state_engines=("gpsimd", "vector"),
     random_state_in_psum=True,
     places_of_exchanges=True,
+    beyond_pages=False,
 )
 
 

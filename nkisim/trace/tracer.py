@@ -139,7 +139,9 @@ class Tracer:
     ) -> AccessPattern:
         """A new tensor. Shared HBM is one tensor for all SPMD instances: the n-th request of each
         instance gets the n-th tensor."""
-        self.checker.on_allocate(shape, dtype, space, par_axis, name)
+        self.checker.on_allocate(
+            shape, dtype, space, par_axis, name, place is not None and self.direct
+        )
         if space is not Space.SHARED_HBM:
             location = locate()
             declaration = self.program, self._declarations.name(location)

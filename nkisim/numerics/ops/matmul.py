@@ -14,6 +14,8 @@ from nkisim.numerics import blas
 from nkisim.numerics.ops.cycles import Cycles, OnEngine, Passes, Tiles
 from nkisim.numerics.ops.float32 import as_f32, write
 
+_VECTOR_BLOCK = 32  # rows and columns
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Product(Settings):
@@ -177,9 +179,15 @@ def _spread(out: np.ndarray, moved: np.ndarray) -> np.ndarray:
 
 
 def _cost_transpose(on: OnEngine) -> Cycles | Passes:
+    data = on.ins[0]
     if on.engine is not Engine.TENSOR:
-        return Cycles(1.0)
-    pe, data = on.timing.tensor, on.ins[0]
+        # [I] Blocks of 32 x 32, the largest that AWS documents, one after the other.
+        blocks = -(-data.rows // _VECTOR_BLOCK) * -(-data.n // _VECTOR_BLOCK)
+        if blocks == 1:
+            return Cycles(1.0)
+        again = (blocks - 1) * on.timing.vector.issue_cycles
+        return Cycles(1.0, again, n=blocks * _VECTOR_BLOCK)
+    pe = on.timing.tensor
     columns = max(data.rows, min(pe.min_columns, data.n))
     return Passes(columns, pe.transpose_passes if data.dtype == F32 else 1)
 

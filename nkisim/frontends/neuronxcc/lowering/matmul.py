@@ -21,7 +21,7 @@ from nkisim.errors import (
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
 from nkisim.frontends.neuronxcc.lowering.movement import copy
 from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
-from nkisim.frontends.neuronxcc.lowering.operands import require_tile
+from nkisim.frontends.neuronxcc.lowering.operands import require_one_bank, require_tile
 from nkisim.frontends.neuronxcc.rules.compatibility import refuse
 from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, Mask
 from nkisim.frontends.neuronxcc.tensors.masks import not_a_mask, restriction
@@ -348,7 +348,8 @@ def nc_transpose(
 
     Args:
         what: the function called, for messages.
-        data: tile (P, F...): at most 128 x 128 in SBUF (Tensor), or 32 x 32 (Vector).
+        data: tile (P, F...): at most 128 x 128 in SBUF (Tensor), or 32 x 32 (Vector; up to
+            128 x 128, with a warning, where the machine's abilities say that it is taken).
         dtype: of the result; another than data's costs one more instruction.
         mask: which elements of data to move.
         engine: Tensor or Vector; when None, Vector for what fits and Tensor for the rest.
@@ -357,22 +358,33 @@ def nc_transpose(
         A tile (F, P): in PSUM from the Tensor Engine, in SBUF from the Vector Engine.
     """
     data = require_tile(what, data)
-    if engine is Engine.TENSOR or max(data.shape[0], prod(data.shape[1:])) > _VECTOR_TRANSPOSE_MAX:
-        data = _in_sbuf(data)
     rows, columns = data.shape[0], prod(data.shape[1:])
     small = max(rows, columns) <= _VECTOR_TRANSPOSE_MAX
     runs_on = engine or (Engine.VECTOR if small else Engine.TENSOR)
-    limit = (
-        _VECTOR_TRANSPOSE_MAX if runs_on is Engine.VECTOR else current().trace.machine.partitions
-    )
+    if runs_on is Engine.TENSOR:
+        data = _in_sbuf(data)
+    machine = current().trace.machine
+    on_vector = runs_on is Engine.VECTOR
+    limit = _VECTOR_TRANSPOSE_MAX if on_vector else machine.partitions
     if max(rows, columns) > limit:
-        raise TileSizeError(
+        passed = on_vector and max(rows, columns) <= machine.partitions
+        taken = passed and machine.abilities.beyond_pages
+        rule = f"the {runs_on.value} Engine transposes at most {limit} by {limit}"
+        if taken:
+            rule += (
+                " (page of nisa.nc_transpose); a trn2 took 128 by 128, and so does the simulator"
+            )
+        elif passed:
+            rule += "; larger tiles are known to pass on a trn2 only"
+        error = TileSizeError(
             f"{what} of {data.describe()}: {rows} partitions, {columns} elements a partition",
-            rule=f"the {runs_on.value} Engine transposes at most {limit} by {limit}",
-            fix="divide the tile into blocks"
-            + ("" if limit == 128 else ", or use the Tensor Engine"),
+            rule=rule,
+            fix="divide the tile into blocks" + (", or use the Tensor Engine" if on_vector else ""),
             code="err_size_of_dimension_exceed_arch_limit",
         )
+        if not taken:
+            raise error
+        current().checker.report("tile", error, mild=True)
     if runs_on is Engine.TENSOR and data.space is not Space.SBUF:
         raise MemorySpaceError(
             f"{what} of {data.describe()} on the Tensor Engine",
@@ -443,6 +455,7 @@ def absorb_product(target: Tensor, value: Tensor, location: Location | None) -> 
         target = target.restrict(
             tuple([(at, at + n) for at, n in zip(part.offsets, part.shape, strict=True)])
         )
+    require_one_bank(target)
     starts = not tracer.checker.is_known(target) and tracer.checker.untouched(target)
     settings = last.settings.but(accumulate=True, starts=starts)
     tracer.absorb(value, target, settings, not starts, location)

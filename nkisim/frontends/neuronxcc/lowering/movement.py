@@ -19,7 +19,13 @@ from nkisim.frontends.neuronxcc.lowering.gather import gather, scatter
 from nkisim.frontends.neuronxcc.lowering.memory import full, ndarray
 from nkisim.frontends.neuronxcc.lowering.numbers import constant, number
 from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
-from nkisim.frontends.neuronxcc.lowering.operands import as_tile, fit, require_tensor, spread
+from nkisim.frontends.neuronxcc.lowering.operands import (
+    as_tile,
+    fit,
+    require_one_bank,
+    require_tensor,
+    spread,
+)
 from nkisim.frontends.neuronxcc.tensors.index import Mask
 from nkisim.frontends.neuronxcc.tensors.indirect import IndirectTensor
 from nkisim.frontends.neuronxcc.tensors.masks import restriction
@@ -444,6 +450,8 @@ def _assign(target: Tensor, value: Tensor | float) -> None:
     checker = tracer.checker
     if target.space is Space.PSUM:
         _refuse_gpsimd(target, value)
+        if _is_product(value):
+            require_one_bank(target)
     if checker.is_known(value):
         _assign_whole(target, value)
         return
@@ -514,6 +522,14 @@ def _refuse_gpsimd(target: Tensor, value: Tensor) -> None:
                 fix="use the Vector or the Scalar Engine, or a target in SBUF",
             ),
         )
+
+
+def _is_product(value: Tensor) -> bool:
+    """Whether the Tensor Engine made a tile: it then writes what the tile is assigned to."""
+    if value.space is not Space.PSUM or value.buffer.declared:
+        return False
+    made = (i for i in reversed(current().trace.instructions) if i.outs)
+    return any(i.engine is Engine.TENSOR for i in made if i.outs[0].buffer is value.buffer)
 
 
 def _once(target: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:

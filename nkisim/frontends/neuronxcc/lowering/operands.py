@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
+from nkisim.errors import MemorySpaceError, ParameterError, ShapeError, TileSizeError, locate
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
 from nkisim.frontends.neuronxcc.lowering.numbers import brief, number
 from nkisim.frontends.neuronxcc.tensors.index import broadcast_shapes
@@ -310,3 +310,28 @@ def require_elements(what: str, x: Tensor, low: int, high: int) -> int:
             fix="divide the tile along its free axes, or pad it",
         )
     return n
+
+
+def require_one_bank(target: Tensor) -> None:
+    """Report TileSizeError where a product is written to several banks of PSUM: to part of a tile
+    that is larger than a bank, and starts at one."""
+    trace = current().trace
+    bank, buffer = trace.machine.psum_bank_bytes, target.buffer
+    if buffer.partition_bytes <= bank or target.size == 0:
+        return
+    low = high = 0
+    free = slice(buffer.par_axis + 1, None)
+    for (first, last), size in zip(target.bounds()[free], target.base_shape[free], strict=True):
+        low, high = low * size + first, high * size + last
+    if low * target.itemsize // bank == high * target.itemsize // bank:
+        return
+    error = TileSizeError(
+        f"a product is written to {target.describe()}, elements {low} to {high} of a partition",
+        rule=f"a product is written to one bank of PSUM, {bank:,} bytes a partition, and a tile "
+        "starts at a bank",
+        fix=f"divide it so that each part lies in one bank: elements 0 to "
+        f"{bank // target.itemsize - 1}, {bank // target.itemsize} to "
+        f"{2 * bank // target.itemsize - 1}, and so on",
+        location=locate(),
+    )
+    current().checker.report("tile", error)

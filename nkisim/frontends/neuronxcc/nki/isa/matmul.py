@@ -96,7 +96,8 @@ def nc_transpose(
 
     Args:
         data: tile (P, F...), free axes taken as one: at most 128 x 128, in SBUF, on the Tensor
-            Engine; at most 32 x 32, in SBUF or PSUM, on the Vector Engine.
+            Engine; at most 32 x 32, in SBUF or PSUM, on the Vector Engine. On NeuronCore-v3 that
+            takes up to 128 x 128, with a warning, as a trn2 did, which AWS documents nowhere.
         mask: which elements of data to move.
         dtype: of the result; a dtype other than data's costs another instruction.
         engine: Tensor or Vector; by size when unknown.
