@@ -152,21 +152,23 @@ def check_operand_types(name: str, dtypes: tuple[np.dtype, ...]) -> None:
             raise DTypeError(
                 f"{name} on a {dt} operand",
                 rule="bit operations treat elements as bit patterns and want integer types",
-                fix="reinterpret or convert the tile to an integer type first",
+                fix="reinterpret or convert the tile to an integer type first, and write a number "
+                "as an integer",
             )
-    if compute_dtype(*dtypes) == F32:
+    if bits_dtype(*dtypes) == F32:
         raise DTypeError(
             f"{name} of " + " and ".join(map(str, dtypes)),
             rule="there is no 64-bit integer to hold both types",
-            fix="reinterpret one of the tiles in the type of the other",
+            fix="convert one of the tiles to the type of the other: nl.copy(t, dtype=nl.uint32)",
         )
 
 
 def bits_dtype(*dtypes: np.dtype) -> np.dtype:
-    """The type that bit operators work in: the first operand's where all have as many bits. It is
-    float32 where no integer type holds all of them: uint32 with int8."""
-    same = all(dt.itemsize == dtypes[0].itemsize for dt in dtypes)
-    return dtypes[0] if same and BOOL not in dtypes else compute_dtype(*dtypes)
+    """The type that bit operators work in: that of arithmetic, and for int32 with uint32, which no
+    type of 64 bits holds, the first operand's. It is float32 where there is none: uint32 with int8.
+    """
+    wide = compute_dtype(*dtypes)
+    return dtypes[0] if wide == F32 and WIDE.issuperset(dtypes) else wide
 
 
 def bind(

@@ -57,6 +57,30 @@ def test_power_runs_on_gpsimd_and_so_does_integer_addition(compute):
     np.testing.assert_array_equal(got, big + 1)  # exact: not through fp32
 
 
+@pytest.mark.parametrize("second", [np.int32, np.uint32])
+@pytest.mark.parametrize("first", [np.int32, np.uint32])
+def test_bits_of_signed_and_unsigned_numbers(first, second, compute):
+    x = np.arange(-7, 8, dtype=np.int64).reshape(3, 5).astype(first)
+    y = (np.arange(15).reshape(3, 5) * 2**28).astype(second)
+    wanted = (x.view(np.uint32) ^ y.view(np.uint32)).view(first)
+    for xor in (nl.bitwise_xor, lambda s, t: nisa.tensor_tensor(s, t, op=np.bitwise_xor)):
+        got = compute(xor, x, y)
+        assert got.dtype == first
+        np.testing.assert_array_equal(got, wanted)
+    sign = compute(lambda s: nl.bitwise_and(s, 2**31), x)
+    np.testing.assert_array_equal(sign.view(np.uint32), x.view(np.uint32) & 2**31)
+
+
+def test_an_operand_of_one_element_is_spread_as_its_fix_says(compute):
+    x, y = numbers((3, 5)), numbers((1, 1), seed=1)
+    with pytest.raises(ShapeError, match=r"t.broadcast_to\(\(3, 1\)\)"):
+        compute(lambda s, t: nisa.tensor_scalar(s, nl.add, t), x, y)
+    got = compute(lambda s, t: nisa.tensor_scalar(s, nl.add, t.broadcast_to((3, 1))), x, y)
+    close(got, x.astype(float) + y)
+    with pytest.raises(ShapeError, match="slice both to the same partitions"):
+        compute(lambda s, t: nisa.tensor_scalar(s, nl.add, t), x, numbers((2, 1)))
+
+
 @pytest.mark.parametrize("name", ["bitwise_and", "bitwise_or", "bitwise_xor", "left_shift"])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint32])
 def test_bit_operations(name, dtype, compute):

@@ -159,7 +159,7 @@ def _result_dtype(op: str, types: tuple[np.dtype, ...]) -> np.dtype:
     kind = alu.ALU[op].kind
     if kind in ("compare", "logic"):
         return BOOL
-    result = functools.reduce(promote, types)
+    result = alu.bits_dtype(*types) if kind == "bits" else functools.reduce(promote, types)
     return np.dtype(np.uint8) if result == BOOL and kind != "bits" else result
 
 

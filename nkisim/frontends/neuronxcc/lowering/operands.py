@@ -193,7 +193,11 @@ def lane_operand(what: str, x: object, domain: Tensor, code: str | None = None) 
             f"{what} is {vector.describe()}, for data of shape {domain.shape}",
             rule=f"it is a number or a tile of shape ({domain.shape[0]}, 1): one element for each "
             "partition of the data",
-            fix="index one column of the tile, or use nisa.tensor_tensor for a whole tile",
+            fix="index one column of the tile, or use nisa.tensor_tensor for a whole tile"
+            if vector.shape[0] == domain.shape[0]
+            else f"spread it over the partitions: t.broadcast_to(({domain.shape[0]}, 1))"
+            if vector.size == 1
+            else "slice both to the same partitions",
             code=code,
         )
     return lane_view(vector, domain).broadcast_to(domain.shape)

@@ -238,7 +238,8 @@ def check_integers(what: str, *dtypes: np.dtype) -> None:
             raise DTypeError(
                 f"{what}: a bit operation with a {dt} operand or result",
                 rule="bit operations treat elements as bit patterns: integer types in and out",
-                fix="convert the tile to an integer type, or pass an integer dtype",
+                fix="convert the tile to an integer type, or pass an integer dtype; write a "
+                "number as an integer",
             )
 
 

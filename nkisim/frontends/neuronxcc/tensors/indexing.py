@@ -182,9 +182,12 @@ def _expand(target: AccessPattern, key: tuple) -> list:
     named = _named(key)
     if named > target.ndim or sum(k is Ellipsis for k in key) > 1:
         raise IndexingError(
-            f"{named} indices for {target.describe()}, which has {target.ndim} axes",
+            f"{len([k for k in key if k is not None])} indices for {target.describe()}, which has "
+            f"{target.ndim} axes",
             rule="at most one index an axis, and at most one `...`",
-            fix="drop the indices that are too many",
+            fix="drop the indices that are too many"
+            if named > target.ndim
+            else "write `...` once, and `:` for each other axis",
         )
     for k in key:
         if k is Ellipsis:

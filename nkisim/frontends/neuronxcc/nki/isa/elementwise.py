@@ -74,7 +74,8 @@ def tensor_tensor(
     a, b = same_elements(what, a, b)
     not_both_in_psum(what, a, b)
     bits = name in alu.BITVEC
-    result = promote(a.dtype, b.dtype) if dtype is None else as_dtype(dtype)
+    of_both = alu.bits_dtype if bits else promote
+    result = of_both(a.dtype, b.dtype) if dtype is None else as_dtype(dtype)
     if bits:
         check_integers(what, a.dtype, b.dtype, result)
     integers = native(name, result, (a.dtype, b.dtype))
