@@ -251,23 +251,6 @@ class TraceContextError(KernelError, RuntimeError):
     """An NKI function is called where no kernel is being traced."""
 
 
-def index_error(
-    index: int, size: int, problem: str, *, rule: str, fix: str, location: Location | None
-) -> IndexError:
-    """An index that a tile held, out of range when the kernel ran.
-
-    The exception is a plain IndexError in NumPy's words, as the SDK's simulator raises it. The
-    teaching message is its note, which Python prints below it.
-
-    Args:
-        index, size: the flat element address and the elements that there are.
-        problem, rule, fix, location: as for KernelError.
-    """
-    error = IndexError(f"index {index} is out of bounds for axis 0 with size {size}")
-    error.add_note(OutOfBoundsError(problem, rule=rule, fix=fix, location=location).report())
-    return error
-
-
 class NkiWarning(UserWarning):
     """A check that was turned down from an error, or something that is merely slow."""
 

@@ -425,17 +425,35 @@ class Session(Tracer):
         return Assumed() if self.data is None else value
 
     def settled(self, tensor: NkiTensor) -> NkiTensor:
-        """The static view that a dynamic view, moved by a register or a tensor, is on this data."""
+        """The static view that a dynamic view, moved by a register or a tensor, is on this data.
+
+        Raises:
+            OutOfBoundsError: it leaves the axis that the index counts on, or the tensor.
+        """
         moved: Indirect = tensor._indirect
+        own = tensor._layout
         value = self.number_of(moved.index)
         at = tensor.offset + value * moved.unit
-        if not 0 <= value < max(moved.size, 1):
+        rule = None
+        if not 0 <= value <= max(moved.size, 1) - moved.taken:
+            rule = f"the axis has {moved.size} elements"
+            if moved.taken > 1:
+                rule += f", and the view takes {moved.taken} from the offset on"
+        elif self.data is not None:
+            form, start = own.operand(at, own.shape, own.strides)
+            if not form.holds(start):
+                rule = (
+                    f"from the offset on, the view's {list(own.shape)} elements with the strides "
+                    f"{list(own.strides)} lie in the tensor"
+                )
+        if rule is not None:
             raise OutOfBoundsError(
                 f"a dynamic offset of {value} on axis {moved.dim} of {tensor.describe()}",
-                rule=f"the axis has {moved.size} elements",
-                fix="correct the value that the register or the index tensor holds",
+                rule=rule,
+                fix="correct the value that the register or the index tensor holds, or take fewer "
+                "elements",
             )
-        plain = tensor._at(tensor._layout, at)
+        plain = tensor._at(own, at)
         plain._indirect = None
         return plain
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from nkisim.errors import index_error
+from nkisim.errors import OutOfBoundsError
 from nkisim.ir.access import AccessPattern, affine_values
 from nkisim.ir.dtypes import F32, INTEGERS, cast_into
 from nkisim.ir.instruction import Engine, Instruction, Missing, OpKind, TransferKind, opcode
@@ -101,19 +101,14 @@ class _Picker:
     def _raise(self, at: np.ndarray, bad: np.ndarray, which: int) -> None:
         first = tuple(int(i) for i in np.argwhere(np.broadcast_to(bad, self.shape))[0])
         value = int(np.broadcast_to(at, self.shape)[first])
-        strides = self.region.strides
-        flat = self.region.offset + value * strides[len(self.walked) + which]
-        flat += sum(s * first[d] for s, d in zip(strides, self.walked, strict=False))
-        axis_rows = self.region.coefs
         column = len(self.walked) + which
-        axis = next(a for a, row in enumerate(axis_rows) if row[column])
-        raise index_error(
-            flat,
-            self.region.buffer.size,
-            f"{self.instr.label}: an index tile picks {value} on axis {axis} of "
-            f"{self.region.describe()}, whose size is {self.extents[which]}; it is element "
-            f"{list(first)} of the access",
-            rule="indices that a tile holds are checked when the kernel runs, and must be in range",
+        axis = next((a for a, row in enumerate(self.region.coefs) if row[column]), 0)
+        whole = AccessPattern(self.region.buffer)
+        raise OutOfBoundsError(
+            f"{self.instr.label}: index {value} is out of bounds for axis {axis} of "
+            f"{whole.describe()}; it picks element {list(first)} of the access",
+            rule=f"the index is in 0..{self.extents[which] - 1}, so that what it picks lies in the "
+            "tensor; its value is checked when the kernel runs",
             fix="correct the index values, or use nisa.dma_copy(..., "
             "oob_mode=nisa.oob_mode.skip) to leave such elements out",
             location=self.instr.location,
@@ -153,12 +148,13 @@ def _scatter(instr: Instruction, accumulate: bool = False) -> Callable:
     region = instr.outs[0]
     value = instr.ins[1 if accumulate else 0]
     pick = _Picker(instr, region, value.shape, instr.where)
+    in_fp32 = accumulate and region.dtype in INTEGERS  # as DMA engines add
 
     def run(target: np.ndarray, x: np.ndarray, *tiles: np.ndarray) -> None:
         picks, left_out = pick(tiles)
         x = converted(x, target.dtype)
         keep = pick.kept(left_out)
-        rows = _by_rows(pick, picks) if keep is None else None
+        rows = _by_rows(pick, picks) if keep is None and not in_fp32 else None
         if rows is not None and x.shape[1:] == pick.walk_shape[1:]:
             place = np.moveaxis(target, -1, 0)
             index: tuple = (rows,)
@@ -168,10 +164,8 @@ def _scatter(instr: Instruction, accumulate: bool = False) -> Callable:
             index = np.broadcast_arrays(*pick.grids, *picks, np.empty(pick.shape, bool))[:-1]
             if keep is not None:
                 index, x = tuple(i[keep] for i in index), x[keep]
-        if accumulate and target.dtype in INTEGERS:  # DMA adds in fp32
-            total = as_f32(place)
-            np.add.at(total, tuple(index), as_f32(x))
-            cast_into(place, total)
+        if in_fp32:
+            _add_in_fp32(target, region.strides, index, x)
         elif accumulate:
             np.add.at(place, tuple(index), x)
         else:
@@ -180,6 +174,22 @@ def _scatter(instr: Instruction, accumulate: bool = False) -> Callable:
     if accumulate:
         return lambda target, _old, x, *tiles: run(target, x, *tiles)
     return run
+
+
+def _add_in_fp32(
+    target: np.ndarray, strides: tuple[int, ...], index: Sequence[np.ndarray], x: np.ndarray
+) -> None:
+    """target[index] += x, summed in fp32 and rounded once. The view may reach an element by several
+    coordinates, as overlapping windows do; `strides` tell them apart."""
+    flat = [i.reshape(-1) for i in index]
+    address = sum(s * i for s, i in zip(strides, flat, strict=True))
+    _, first, which = np.unique(address, return_index=True, return_inverse=True)
+    picked = tuple(i[first] for i in flat)
+    total = as_f32(target[picked])
+    np.add.at(total, which.reshape(-1), as_f32(x).reshape(-1))
+    rounded = np.empty(total.shape, target.dtype)
+    cast_into(rounded, total)
+    target[picked] = rounded
 
 
 def _scatter_add(instr: Instruction) -> Callable:
@@ -284,11 +294,9 @@ def _gather_flattened(instr: Instruction) -> Callable:
             bad &= where.reshape(bad.shape)
         if bad.any():
             p, i = (int(v) for v in np.argwhere(bad)[0])
-            raise index_error(
-                int(at[p, i]),
-                per_partition,
-                f"{instr.label}: index {int(at[p, i])} in partition {p}, but a partition of "
-                f"{data.describe()} has {per_partition} elements",
+            raise OutOfBoundsError(
+                f"{instr.label}: index {int(at[p, i])} is out of bounds in partition {p}: a "
+                f"partition of {data.describe()} has {per_partition} elements",
                 rule="indices count the elements of one partition; hardware returns garbage for "
                 "others",
                 fix="correct the index values",
@@ -338,11 +346,9 @@ def _local_gather(instr: Instruction) -> Callable:
         at = indices.reshape(groups, 16, -1).transpose(0, 2, 1).reshape(groups, -1)[:, :count]
         at = at.astype(np.int64)[:, :, None] + np.arange(width)
         if at.max(initial=0) >= per_partition:
-            raise index_error(
-                int(at.max()),
-                per_partition,
-                f"{instr.label}: element {int(at.max())} of a partition of {data.describe()}, "
-                f"which has {per_partition}",
+            raise OutOfBoundsError(
+                f"{instr.label}: element {int(at.max())} is out of bounds: a partition of "
+                f"{data.describe()} has {per_partition}",
                 rule="index values are element offsets in a partition; what is read outside is "
                 "undefined on hardware",
                 fix="correct the index values; they are offsets of elements, so multiply row "

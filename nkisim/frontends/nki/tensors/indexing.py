@@ -48,7 +48,7 @@ def part_of(tensor: Views, key: tuple) -> tuple[Layout, int] | Views:
                     fix="compute one offset, and use .ap(scalar_offset=...)",
                 )
             check_offset(tensor, register)
-            moved = (register, stride, axis, n)
+            moved = Indirect(register, stride, axis, n, by_row=False, taken=count)
             if isinstance(k, DynamicSlice) or (axis == 0 and own.on_chip):
                 shape.append(count)
                 strides.append(stride)
@@ -71,7 +71,7 @@ def part_of(tensor: Views, key: tuple) -> tuple[Layout, int] | Views:
         return part, step
 
     tensor._check_direct("indexing")
-    return tensor._at(part, tensor.offset + step, Indirect(*moved, by_row=False))
+    return tensor._at(part, tensor.offset + step, moved)
 
 
 def check_offset(tensor: Views, index: object) -> None:

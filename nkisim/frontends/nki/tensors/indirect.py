@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from nkisim.errors import DTypeError, IndexingError, MemorySpaceError, ParameterError, ShapeError
@@ -74,11 +75,16 @@ def _domain(call: str, picked: NkiTensor, other: NkiTensor, lanes: int) -> tuple
 
 
 def _picked_walk(picked: NkiTensor, shape: tuple, strides: tuple) -> tuple:
-    """The rows that are picked from: what each is walked by, then the axis of the rows. The tensor
-    begins where row 0 does."""
+    """What is picked from: the walk from an index, then an axis of all indices whose walk stays in
+    the tensor. It begins where index 0 does, and has that one at least: if even that walk leaves
+    the tensor, the check of the instruction's bounds says so."""
     moved: Indirect = picked._indirect
-    rows = moved.size - picked.offset // moved.unit if moved.unit else moved.size
-    return (*shape, rows), (*strides, moved.unit)
+    indices = moved.size
+    if moved.unit > 0:
+        highest = sum(s * (n - 1) for s, n in zip(strides, shape, strict=True) if s > 0)
+        room = prod(picked._layout.base) - 1 - picked.offset - highest
+        indices = min(indices, room // moved.unit + 1)
+    return (*shape, max(indices, 1)), (*strides, moved.unit)
 
 
 def _settings(lanes: int, shape: tuple, skips: bool) -> Indexed:

@@ -29,6 +29,7 @@ class Indirect(NamedTuple):
         dim: the axis of the tensor that the index counts on.
         size: extent of that axis.
         by_row: whether there is an index for each partition.
+        taken: elements of the axis that the view has, from the index on.
     """
 
     index: Any
@@ -36,6 +37,7 @@ class Indirect(NamedTuple):
     dim: int
     size: int
     by_row: bool
+    taken: int = 1
 
 
 class Views:

@@ -49,7 +49,7 @@ def dma_copy(
         dst, src: equally many elements. Either may be dynamic (`.ap(scalar_offset=...)`); one of
             them may pick a row for each partition (`.ap(vector_offset=...)`, `vector_select`).
         priority: 0 to 3, on NeuronCore-v4.
-        oob_mode: with `skip`, rows whose index is out of range stay as they are.
+        oob_mode: with `skip`, what an index would move whose walk leaves the tensor stays as it is.
         dge_mode: what generates descriptors: hardware, GpSimd (`swdge`), or the host before the
             kernel runs (`none`). With `hwdge` both have one dtype.
         engine: what starts it: sync or scalar, with `hwdge` only.
@@ -67,17 +67,25 @@ def dma_copy(
     if dst._indirect is not None or src._indirect is not None:
         if (dst._indirect or src._indirect).by_row:
             return copy_rows(session, dst, src, oob_mode)
-        try:
-            dst, src = settled_pair(session, dst, src)
-        except OutOfBoundsError:
-            if oob_mode.name == "skip":
-                return NkiInstruction()
-            raise
+        settled = _settled(session, oob_mode, dst, src)
+        if settled is None:
+            return NkiInstruction()
+        dst, src = settled
     key = ("dma_copy", priority, dge_mode, engine)
     try:
         return NkiInstruction(session.issue(key, (dst, src), lambda: _dma(dst, src, *key[1:])))
     except _Split:
         return _split_copy(dst, src, partial(dma_copy, dge_mode=dge_mode, engine=engine))
+
+
+def _settled(session: Session, mode: oob_mode, *tensors: NkiTensor) -> list[NkiTensor] | None:
+    """`settled_pair`; None if a dynamic view is out of bounds and `mode` skips it."""
+    try:
+        return settled_pair(session, *tensors)
+    except OutOfBoundsError:
+        if mode.name == "skip":
+            return None
+        raise
 
 
 class _Split(Exception):
@@ -266,7 +274,10 @@ def dma_transpose(
     if by_row:
         return _transpose_rows(session, dst, src, axes, oob_mode)
     if dst._indirect is not None or src._indirect is not None:
-        dst, src = settled_pair(session, dst, src)
+        settled = _settled(session, oob_mode, dst, src)
+        if settled is None:
+            return NkiInstruction()
+        dst, src = settled
     order = None if axes is None else tuple(axes)
     key = ("dma_transpose", order)
     return NkiInstruction(session.issue(key, (dst, src), lambda: _transpose(dst, src, order)))
@@ -416,7 +427,10 @@ def dma_compute(
                 fix="pass row numbers that differ, with unique_indices=True",
             )
         return add_rows(session, dst, srcs, oob_mode)
-    dst, *srcs = settled_pair(session, dst, *srcs)
+    settled = _settled(session, oob_mode, dst, *srcs)
+    if settled is None:
+        return NkiInstruction()
+    dst, *srcs = settled
     if len(srcs) == 1:
         return dma_copy(dst, srcs[0])
     key = ("dma_compute", len(srcs))
