@@ -156,3 +156,20 @@ def test_an_engine_of_a_dma(monkeypatch, chip, engine, says):
             lambda dst, x: nisa.dma_copy(dst, x, engine=nisa.engine.scalar, dge_mode=mode), X
         )
         np.testing.assert_array_equal(found, X)
+
+
+def test_a_transpose_keeps_the_type_that_its_fix_names(monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+
+    def turned_twice(dst, x, dtype):
+        turned = nl.ndarray((16, 128), dtype=dtype, buffer=nl.psum)
+        nisa.nc_transpose(dst=turned, data=x)
+        rows = nl.ndarray((16, 128), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=rows, src=turned)
+        again = nl.ndarray((128, 16), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_transpose(dst=again, data=rows)
+        nisa.tensor_copy(dst=dst, src=again)
+
+    with pytest.raises(DTypeError, match=r"declare dst with dtype=nl\.float32"):
+        of(lambda dst, x: turned_twice(dst, x, nl.bfloat16), X)
+    np.testing.assert_array_equal(of(lambda dst, x: turned_twice(dst, x, nl.float32), X), X)

@@ -367,7 +367,7 @@ def _casts(f):
 holds("nisa.dma_copy", "dtype mismatch casts", _casts)
 refused("nisa.dma_copy", "dst_rmw_op only np.add and then oob_mode must be error",
     (lambda f: _moved(f, dst_rmw_op=np.add, oob_mode=nisa.oob_mode.skip), ParameterError,
-     "no skip mode", "use oob_mode.error, with indices in range",
+     "no skip mode", "use nisa.oob_mode.error, with indices in range",
      lambda f: _moved(f, dst_rmw_op=np.add, oob_mode=nisa.oob_mode.error)),
     (lambda f: _moved(f, dst_rmw_op=np.multiply), ParameterError, "DMA engines add",
      "pass op=np.add or nl.add", lambda f: _moved(f, dst_rmw_op=nl.add)),
@@ -388,7 +388,7 @@ refused("nisa.dma_copy", "oob_mode error|skip governs indirect out-of-range indi
     kept=lambda f: _moved(f, dst=_picked(_out(4, 6), 4), oob_mode=nisa.oob_mode.skip))
 refused("nisa.dma_copy", "dge_mode none|swdge|hwdge|unknown; hwdge needs NeuronCore-v3+",
     (lambda f: _moved(f, dge_mode=nisa.dge_mode.hwdge), ParameterError, "from NeuronCore-v3 on",
-     "use dge_mode.swdge or none, or",
+     "use nisa.dge_mode.swdge or none, or",
      lambda f: [_moved(f, dge_mode=m) for m in (nisa.dge_mode.swdge, nisa.dge_mode.none)]),
     (lambda f: _moved(f, dge_mode=7), ParameterError, "dge_mode=7",
      "write dge_mode.none, or another one of these",
@@ -421,6 +421,6 @@ refused("nisa.dma_transpose", "no indirect indices",
     kept=lambda f: f(hbm(4, 6)))
 refused("nisa.dma_transpose", "dge_mode accepted via kwargs; hwdge needs NeuronCore-v3+",
     (lambda f: f(hbm(4, 6), dge_mode=nisa.dge_mode.hwdge), ParameterError, "from NeuronCore-v3 on",
-     "use dge_mode.swdge or none, or",
+     "use nisa.dge_mode.swdge or none, or",
      lambda f: [f(hbm(4, 6), dge_mode=m) for m in (nisa.dge_mode.swdge, nisa.dge_mode.none)]),
     kept=lambda f: f(hbm(4, 6), dge_mode=nisa.dge_mode.swdge))

@@ -50,7 +50,7 @@ def dma_copy(
             raise ParameterError(
                 "nisa.dma_copy with dst_rmw_op and oob_mode.skip",
                 rule="read-modify-write has no skip mode",
-                fix="use oob_mode.error, with indices in range",
+                fix="use nisa.oob_mode.error, with indices in range",
             )
     chosen = "" if mode is _DGE.unknown else mode.name
     movement.dma_copy(
@@ -65,7 +65,7 @@ def _check_dge(what: str, mode: Any) -> dge_mode:
         raise ParameterError(
             f"{what} with dge_mode={mode!r} on {machine.name}",
             rule="descriptors are generated in hardware from NeuronCore-v3 on",
-            fix="use dge_mode.swdge or none, or nki.jit(platform_target='trn2')",
+            fix="use nisa.dge_mode.swdge or none, or nki.jit(platform_target='trn2')",
         )
     return chosen
 

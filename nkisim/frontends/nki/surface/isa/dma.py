@@ -123,13 +123,13 @@ def _dma(dst: NkiTensor, src: NkiTensor, priority, mode: dge_mode, queue: engine
             raise ParameterError(
                 f"{call}: dge_mode.hwdge on {machine.name}",
                 rule="hardware descriptor generation needs NeuronCore-v3 (trn2)",
-                fix="use dge_mode.unknown",
+                fix="use nisa.dge_mode.unknown",
             )
         if dst.dtype != src.dtype:
             raise DTypeError(
                 f"{call}: {src.dtype} to {dst.dtype} with dge_mode.hwdge",
                 rule="hardware descriptor generation does not convert",
-                fix="use dge_mode.unknown, or tensors of one type",
+                fix="use nisa.dge_mode.unknown, or tensors of one type",
             )
         if queue not in (engine.unknown, engine.sync, engine.scalar):
             raise ParameterError(
@@ -294,7 +294,7 @@ def _check_transpose_mode(session: Session, src: NkiTensor, mode: dge_mode, by_r
             f"{call}: dge_mode.{mode.name} {'with' if by_row else 'without'} row numbers",
             rule="software generates the descriptors of transposes with row numbers, hardware "
             "those of others",
-            fix="use dge_mode.unknown",
+            fix="use nisa.dge_mode.unknown",
         )
     if mode.name != "hwdge" and not by_row:
         return
@@ -308,7 +308,7 @@ def _check_transpose_mode(session: Session, src: NkiTensor, mode: dge_mode, by_r
         raise DTypeError(
             f"{call}: src is {src.describe()}",
             rule="such a transpose moves elements of 2 bytes",
-            fix="use dge_mode.unknown without row numbers, or a 2-byte type",
+            fix="use nisa.dge_mode.unknown without row numbers, or a 2-byte type",
         )
     if by_row:
         return
@@ -319,7 +319,7 @@ def _check_transpose_mode(session: Session, src: NkiTensor, mode: dge_mode, by_r
             f"{call}: src is {src.describe()} with dge_mode.hwdge",
             rule="the last axis has at most 128 elements; the first has 16, or with more than two "
             "axes 1, 2, 4, 8 or 16, its product with the last but one being a multiple of 16",
-            fix="use dge_mode.unknown, or transpose parts of that shape",
+            fix="use nisa.dge_mode.unknown, or transpose parts of that shape",
         )
 
 

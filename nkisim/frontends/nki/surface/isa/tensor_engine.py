@@ -306,7 +306,7 @@ def _transpose(dst: NkiTensor, data: NkiTensor, where: engine) -> Recipe:
         error = DTypeError(
             f"{call}: dst is {dst.describe()}, data {data.describe()}",
             rule="a transpose does not convert: dst has the type of data",
-            fix=f"declare dst with dtype={data.dtype}",
+            fix=f"declare dst with dtype=nl.{data.dtype}",
             location=locate(),
         )
         # There it is a product, which adds up in float32: public kernels ran so on trn1.

@@ -247,14 +247,14 @@ def _tensor_scalar(call: str, dst, data, given: list, where: engine) -> Recipe:
                 f"{machine.name}",
                 rule="the Scalar Engine of NeuronCore-v3 and later does multiply and add, multiply "
                 "alone, or add alone",
-                fix="use engine.vector, or nisa.activation",
+                fix="use nisa.engine.vector, or nisa.activation",
             )
     elif where is engine.gpsimd:
         if names != ["rsqrt"]:
             raise ParameterError(
                 f"{call}: {' and '.join('nl.' + n for n in names)} on the GpSimd Engine",
                 rule="the GpSimd Engine does rsqrt alone here",
-                fix="use engine.vector",
+                fix="use nisa.engine.vector",
             )
     elif where not in (engine.unknown, engine.vector):
         raise wrong_engine(call, where, "vector, scalar, gpsimd")
