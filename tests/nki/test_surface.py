@@ -95,3 +95,17 @@ def test_names_of_the_other_dialect_are_told_with_this_ones(name):
 def test_a_misspelt_name_is_told_with_the_nearest():
     with pytest.raises(AttributeError, match="tensor_copy"):
         nki.isa.tensor_cpoy  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "says"),
+    [
+        ("language", "tensor_copy", r"did you mean nisa\.tensor_copy\?"),
+        ("isa", "add", r"did you mean nl\.add\?"),
+        ("language", "grid", "see the reference"),  # and no module of the simulator: nl.grids
+        ("isa", "nki_dma", "see the reference"),
+    ],
+)
+def test_a_name_is_looked_for_in_the_other_modules(module, name, says):
+    with pytest.raises(AttributeError, match=says):
+        getattr(getattr(nki, module), name)

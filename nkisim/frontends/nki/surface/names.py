@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from nkisim.errors import UnknownNameError
@@ -56,6 +57,16 @@ ELSEWHERE = {
 _CALLS = {"nki": "nki", "nki.language": "nl", "nki.isa": "nisa", "nki.collectives": "ncc"}
 
 
+def _public(module: str) -> list[str]:
+    """The names that a module of this dialect gives kernels."""
+    return [
+        name
+        for name, value in vars(sys.modules[_HOME[module]]).items()
+        if not name.startswith("_")
+        and (f"{module}.{name}" in _HOME or not isinstance(value, ModuleType))
+    ]
+
+
 def missing(module: str, later: dict[str, Any] | None = None) -> Callable[[str], Any]:
     """The `__getattr__` of a module of this dialect, which tells of names that it does not have.
 
@@ -82,12 +93,15 @@ def missing(module: str, later: dict[str, Any] | None = None) -> Callable[[str],
                 "have it",
                 fix=instead,
             )
-        known = [n for n in (*dir(sys.modules[_HOME[module]]), *new) if not n.startswith("_")]
-        near = difflib.get_close_matches(name, known, 3)
+        near = [
+            f"{prefix}.{name}"
+            for other, prefix in _CALLS.items()
+            if other != module and name in _public(other)
+        ] or [f"{short}.{n}" for n in difflib.get_close_matches(name, [*_public(module), *new], 3)]
         raise UnknownNameError(
             f"{short}.{name} does not exist",
             rule=f"kernels use what the reference of NKI {version} lists",
-            fix="did you mean " + " or ".join(f"{short}.{n}" for n in near) + "?"
+            fix=f"did you mean {' or '.join(near)}?"
             if near
             else f"see the reference of NKI {version}",
         )
