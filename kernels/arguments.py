@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from kernels.installed import check_alone
@@ -12,12 +11,7 @@ check_alone()  # the `__init__` may be the other package's
 
 def dtype_name(array: Any) -> str:
     """The name of an array's dtype: ``torch.bfloat16`` and NumPy's ``bfloat16`` are "bfloat16"."""
-    return _name_of(array.dtype)
-
-
-@functools.lru_cache(maxsize=64)  # NumPy makes the name anew each time
-def _name_of(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
+    return str(array.dtype).removeprefix("torch.")
 
 
 def require_array(name: str, value: Any) -> None:
