@@ -14,6 +14,8 @@ import pages
 import pytest
 import reference
 import reference_neuronxcc
+import reference_nki  # noqa: F401  here, since another test may import a file of that name
+import reference_own  # noqa: F401
 import text_outputs
 from bs4 import BeautifulSoup
 from docutils import nodes, utils

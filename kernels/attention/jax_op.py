@@ -91,7 +91,7 @@ def attention(
 
     Dimensions:
         "...": sequences: any axes. H, G: heads of queries, and of keys and values; G divides H,
-            and the axis may be missing in all three.
+        and the axis may be missing in all three.
         Q, K: queries and keys, up to 16384. D: elements of a head, 1 to 128.
 
     Args:

@@ -22,8 +22,8 @@ def nki_attention(
 
     Dimensions:
         "...": sequences: any axes. H, G: heads of queries, and of keys and values; G divides H,
-            and the axis may be missing in all three. Q, K: queries and keys of a sequence, 1 to
-            16384.
+        and the axis may be missing in all three. Q, K: queries and keys of a sequence, 1 to
+        16384.
         D: elements of a query, key or value, 1 to 128.
 
     Args:
