@@ -30,7 +30,7 @@ def nki_attention_kernel(q, k, v, scale, causal):
 
     Dimensions:
         H, G: heads of queries, and of keys and values, of all sequences of a batch. G divides H:
-            query head h reads key head h // (H / G).
+        query head h reads key head h // (H / G).
         Q, K: queries and keys of a sequence, 1 to 16384.
         D: elements of a query, key or value, 1 to 128. None need be a multiple of anything.
 
